@@ -1,0 +1,31 @@
+/* main.c - the program: picks the command. */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct cli_command commands[] = {
+    { NULL, NULL, NULL }
+};
+
+int main(int argc, char **argv) {
+    struct cli_options o;
+    bool help;
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        cli_help(commands, NULL);
+        return argc < 2 ? CLI_USAGE : CLI_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("calla %s\n", calla_version());
+        return CLI_OK;
+    }
+    const int rc = cli_parse(&o, argc, argv, commands, &help);
+    if (rc != 0) return rc;
+    if (help) {
+        cli_help(commands, o.command);
+        return CLI_OK;
+    }
+    for (const struct cli_command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, o.command) == 0) return c->run(&o);
+    return CLI_USAGE;
+}
