@@ -52,7 +52,9 @@ struct calla_options {
     int         n_usable_ids;   /* ids from here on are never sampled; 0: the
                                  * checkpoint's vocabulary                          */
     size_t      memory_limit_bytes; /* 0: what the machine has free                 */
-    size_t      cache_bytes;    /* for parked states; 0: a share of what is left    */
+    size_t      cache_bytes;    /* for parked states (state_bytes each; their pages
+                                 * come from the common pool and are given up when
+                                 * it is empty); 0: a share of what is left         */
 
     /* Called on the opening thread; may be NULL.  `log` gets the memory plan,
      * line by line, before anything large is allocated. */
@@ -70,14 +72,14 @@ struct calla_sampling {         /* plain value; order of application: docs/model
     float    frequency_penalty; /* ids of the answer only                           */
     float    repetition_penalty;/* ids of prompt and answer; 1: off                 */
     uint64_t seed;              /* the draw depends on seed and position only       */
-    const struct calla_logit_bias *bias; /* [n_bias], borrowed until the request ends */
+    const struct calla_logit_bias *bias; /* [n_bias], copied by calla_request_submit */
     int      n_bias;
 };
 
 struct calla_logit_bias { int32_t id; float bias; };
 
 struct calla_model_info {
-    const char *shape_name;     /* "35B-A3B", "demo", "tiny"                        */
+    const char *shape_name;     /* "full", "demo", "tiny"                           */
     const char *backend_name;   /* "cpu"                                            */
     const char *device;         /* "avx512-vnni, 2 threads"                         */
     int      n_layers, n_vocab, n_usable_ids;
@@ -143,6 +145,10 @@ struct calla_request_params {
     const int32_t *stop_ids;    /* [n_stop_ids], copied; the stop id is reported
                                  * as the last id of the answer                     */
     int      n_stop_ids;
+    const int32_t *boundaries;  /* [n_boundaries], ascending, copied; may be NULL:
+                                 * prompt positions where a message begins, so that
+                                 * the state before it is worth keeping             */
+    int      n_boundaries;
     int      n_top_logprobs;    /* -1: no logprobs, 0: the sampled id's only        */
     bool     prompt_logprobs;   /* CALLA_EVENT_PROMPT for every prompt id           */
     void   (*notify)(void *user); /* engine thread: an event is there; may be NULL;

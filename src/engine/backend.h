@@ -18,7 +18,7 @@ struct calla_state;              /* one sequence's caches on that device        
 struct calla_backend_options {
     int    n_threads;            /* 0: one a physical core                            */
     int    max_rows;             /* most rows in one step; sizes all scratch, once    */
-    int    max_logits;           /* most rows of one step that may ask for logits     */
+    int    max_logits;           /* most rows of one step that ask for logits or have a sampler */
     int    n_states;             /* most states alive, parked copies included         */
     int    ctx_tokens;           /* most positions of one state                       */
     size_t kv_tokens;            /* positions in the page pool, all states together   */
@@ -90,7 +90,9 @@ struct calla_backend_ops {
     int  (*step)(struct calla_backend *b, const struct calla_batch *batch, struct calla_err *err);
 
     const float *(*logits)(struct calla_backend *b, int row_idx);  /* [V] of a row that asked; until the next step */
-    int32_t      (*sampled)(struct calla_backend *b, int row_idx); /* id of a row with a sampler                   */
+    /* Id of a row with a sampler; -1: calla_sample refused its logits (not
+     * finite, or no id is left), which is that row's failure and not the step's. */
+    int32_t      (*sampled)(struct calla_backend *b, int row_idx);
     void (*stats)(const struct calla_backend *b, struct calla_backend_stats *out);
 };
 
