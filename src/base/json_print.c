@@ -11,30 +11,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* d's n_digits significant digits, correctly rounded, without trailing zeros;
- * returns how many are left.  d = 0.d1d2d3... * 10^point. */
-static int digits_of(double d, int n_digits, char digits[24], int *point) {
+/* Significant digits of a number 0.d1d2d3... * 10^point. */
+struct decimal { char digits[24]; int n, point; };
+
+/* d, correctly rounded to n digits. */
+static struct decimal decimal_of(double d, int n) {
+    struct decimal v = { .n = 0 };
     char text[48];
-    int n = 0;
-    snprintf(text, sizeof text, "%.*e", n_digits - 1, d);
+    snprintf(text, sizeof text, "%.*e", n - 1, d);
     const char *p = text;
     for (; *p != 'e'; p++)
-        if (*p >= '0' && *p <= '9') digits[n++] = *p;   /* passes over the locale's point */
-    *point = atoi(p + 1) + 1;
-    while (n > 1 && digits[n - 1] == '0') n--;
-    digits[n] = 0;
-    return n;
+        if (*p >= '0' && *p <= '9') v.digits[v.n++] = *p;   /* passes over the locale's point */
+    v.point = atoi(p + 1) + 1;
+    return v;
 }
 
-static bool reads_back(const char *digits, int n, int point, double d) {
+/* The next larger decimal of as many digits. */
+static struct decimal next_up(struct decimal v) {
+    int i = v.n - 1;
+    for (; i >= 0 && v.digits[i] == '9'; i--) v.digits[i] = '0';
+    if (i >= 0) v.digits[i]++;
+    else {
+        v.digits[0] = '1';
+        v.point++;
+    }
+    return v;
+}
+
+static bool reads_back(const struct decimal *v, double d) {
     char text[48];
-    snprintf(text, sizeof text, "%se%d", digits, point - n);
+    snprintf(text, sizeof text, "%.*se%d", v->n, v->digits, v->point - v->n);
     return strtod(text, NULL) == d;
 }
 
+/* The fewest digits that read back as d, a finite number >= 0. */
+static struct decimal shortest(double d) {
+    /* 15 digits of a normal double hold every shorter decimal that it came from
+     * (DBL_DIG), so the search begins there. */
+    int n = d >= DBL_MIN ? DBL_DIG : 1;
+    struct decimal v = decimal_of(d, n);
+    while (n < 17 && !reads_back(&v, d)) {
+        v = decimal_of(d, ++n);
+        if (n != 16) continue;
+        /* Below a power of two doubles lie twice as dense: the nearest decimal of
+         * 16 digits may miss there, and the next one up read back. */
+        const struct decimal up = next_up(v);
+        if (!reads_back(&v, d) && reads_back(&up, d)) v = up;
+    }
+    while (v.n > 1 && v.digits[v.n - 1] == '0') v.n--;
+    v.digits[v.n] = 0;
+    return v;
+}
+
 void calla_json_print_double(struct calla_buf *out, double d) {
-    char digits[24];
-    int point, n;
     if (isnan(d)) {
         calla_buf_str(out, "NaN");
         return;
@@ -47,23 +76,19 @@ void calla_json_print_double(struct calla_buf *out, double d) {
         calla_buf_str(out, "Infinity");
         return;
     }
-    /* The fewest digits that read back.  15 digits of a normal double hold every
-     * shorter decimal that it came from (DBL_DIG), so the search begins there. */
-    int n_digits = d >= DBL_MIN ? DBL_DIG : 1;
-    n = digits_of(d, n_digits, digits, &point);
-    while (n_digits < 17 && !reads_back(digits, n, point, d)) n = digits_of(d, ++n_digits, digits, &point);
-    if (point > 16 || point < -3) {
-        calla_buf_char(out, digits[0]);
-        if (n > 1) calla_buf_fmt(out, ".%s", digits + 1);
-        calla_buf_fmt(out, "e%c%02d", point > 0 ? '+' : '-', abs(point - 1));
-    } else if (point <= 0) {
-        calla_buf_fmt(out, "0.%.*s%s", -point, "000", digits);
-    } else if (n <= point) {
-        calla_buf_str(out, digits);
-        for (int i = n; i < point; i++) calla_buf_char(out, '0');
+    const struct decimal v = shortest(d);
+    if (v.point > 16 || v.point < -3) {
+        calla_buf_char(out, v.digits[0]);
+        if (v.n > 1) calla_buf_fmt(out, ".%s", v.digits + 1);
+        calla_buf_fmt(out, "e%c%02d", v.point > 0 ? '+' : '-', abs(v.point - 1));
+    } else if (v.point <= 0) {
+        calla_buf_fmt(out, "0.%.*s%s", -v.point, "000", v.digits);
+    } else if (v.n <= v.point) {
+        calla_buf_str(out, v.digits);
+        for (int i = v.n; i < v.point; i++) calla_buf_char(out, '0');
         calla_buf_str(out, ".0");
     } else {
-        calla_buf_fmt(out, "%.*s.%s", point, digits, digits + point);
+        calla_buf_fmt(out, "%.*s.%s", v.point, v.digits, v.digits + v.point);
     }
 }
 
