@@ -19,6 +19,9 @@ struct calla_reference_state {
 
 int  calla_reference_state_init(struct calla_reference_state *s, const struct calla_weights *w,
                                 int cap_tokens, struct calla_err *err);
+/* The MTP head's: k and v of its one layer, no recurrent part. */
+int  calla_reference_mtp_state_init(struct calla_reference_state *s, const struct calla_weights *w,
+                                    int cap_tokens, struct calla_err *err);
 void calla_reference_state_free(struct calla_reference_state *s);
 
 /* Runs ids [n] after what the state holds.  logits (may be NULL): [n, V].
@@ -28,7 +31,7 @@ int calla_reference_forward(const struct calla_weights *w, struct calla_referenc
                             const struct calla_taps *taps, struct calla_err *err);
 
 /* The MTP head (docs/model.md, "MTP"): hidden [n, D] of positions p.., ids the
- * n following tokens, kv a state of one attention layer (cap_tokens, k, v).
+ * n following tokens, kv the head's state (calla_reference_mtp_state_init).
  * logits [n, V] of the token after next; out (may be NULL) [n, D] the head's
  * own normed output, which a second draft is fed with. */
 int calla_reference_mtp(const struct calla_weights *w, struct calla_reference_state *kv,

@@ -1,0 +1,28 @@
+#include "model/taps.h"
+
+const char *const calla_tap_names[CALLA_N_TAPS] = {
+    [CALLA_TAP_EMBED] = "embed",
+    [CALLA_TAP_INPUT_NORM] = "input_norm",
+    [CALLA_TAP_GDN_QKV] = "gdn_qkv",
+    [CALLA_TAP_GDN_Z] = "gdn_z",
+    [CALLA_TAP_GDN_CONV] = "gdn_conv",
+    [CALLA_TAP_GDN_Q] = "gdn_q",
+    [CALLA_TAP_GDN_K] = "gdn_k",
+    [CALLA_TAP_GDN_DECAY] = "gdn_decay",
+    [CALLA_TAP_GDN_BETA] = "gdn_beta",
+    [CALLA_TAP_GDN_READ] = "gdn_read",
+    [CALLA_TAP_GDN_NORMED] = "gdn_normed",
+    [CALLA_TAP_ATTN_Q] = "attn_q",
+    [CALLA_TAP_ATTN_K] = "attn_k",
+    [CALLA_TAP_ATTN_V] = "attn_v",
+    [CALLA_TAP_ATTN_READ] = "attn_read",
+    [CALLA_TAP_ATTN_GATED] = "attn_gated",
+    [CALLA_TAP_MIXER_OUT] = "mixer_out",
+    [CALLA_TAP_POST_NORM] = "post_norm",
+    [CALLA_TAP_ROUTER] = "router",
+    [CALLA_TAP_ROUTER_WEIGHTS] = "router_weights",
+    [CALLA_TAP_MOE_OUT] = "moe_out",
+    [CALLA_TAP_LAYER_OUT] = "layer_out",
+    [CALLA_TAP_FINAL_NORM] = "final_norm",
+    [CALLA_TAP_LOGITS] = "logits",
+};
