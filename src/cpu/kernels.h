@@ -11,13 +11,17 @@
  * l += l + 8, l += l + 4, l += l + 2, l += l + 1.
  *
  * exp is cpu_exp (math.h of this folder): range reduction by ln 2 in two parts,
- * a polynomial, within 2 ulp; the same operations in every instruction set.
+ * a polynomial, within 1.1 ulp; the same operations in every instruction set.
  * sigmoid(x) = 1 / (1 + exp(-x)), silu(x) = x * sigmoid(x) = x / (1 + exp(-x)).
- * NaN in gives NaN out; nothing else is NaN for finite inputs. */
+ * NaN in gives NaN out; for finite inputs nothing else is NaN unless a sum
+ * overflows.  Bits are equal up to the payload of a NaN.  Pointers need no more
+ * alignment than their type, but for the matrices' blocks and the scratch. */
 #ifndef CALLA_CPU_KERNELS_H
 #define CALLA_CPU_KERNELS_H
 
 #include "cpu/packed.h"
+
+enum { CPU_PAGE = 64 };           /* positions in a page of keys and values   */
 
 struct cpu_kernels {
     const char *name;             /* "c", "avx2", "avx512", "avx512-vnni", "neon", "neon-i8mm" */
@@ -60,7 +64,7 @@ struct cpu_kernels {
                  const float *w, size_t w_stride, int n);
 
     /* decay[h] = exp(-exp(a_log[h]) * softplus(a[h] + dt_bias[h])), beta[h] = sigmoid(b[h]);
-     * softplus(x) = x above 20, else log1p(exp(x)).  neg_exp_a_log[h] = -exp(a_log[h]) is given. */
+     * softplus is cpu_softplus, good to 3 ulp everywhere.  neg_exp_a_log[h] = -exp(a_log[h]) is given. */
     void (*gdn_gates)(float *decay, float *beta, const float *a, const float *b,
                       const float *neg_exp_a_log, const float *dt_bias, int n_heads);
 
@@ -92,6 +96,7 @@ struct cpu_kernels {
      *     m' = max(m, max of the visible scores); c = exp(m - m'); p_j = exp(score_j - m');
      *     l = fma(l, c, sum of p_j);  acc = acc * c, then acc = fma(p_j, v_j, acc) for j ascending.
      * The sum of p_j is the lane sum above over 64 slots (invisible ones 0).  A row with n_keys 0 is left alone.
+     * The maximum skips NaN (a NaN score makes its p NaN); invisible slots may hold anything.
      * m starts at -inf, l and acc at 0 (then c counts as 0).  scratch: cpu_attn_scratch bytes a thread. */
     void (*attn_page)(float *const *acc, float *m, float *l, const float *const *q, const int *n_keys, int n_q,
                       const uint16_t *k_panel, const uint16_t *v_panel, void *scratch);
@@ -102,7 +107,7 @@ struct cpu_kernels {
 size_t cpu_matmul_scratch(int max_cols);      /* bytes for matrices of up to that many columns */
 size_t cpu_attn_scratch(int max_q);
 
-/* The best table that this machine can run; const, set up once per process. */
+/* The best table that this machine can run.  Tables are const data. */
 const struct cpu_kernels *cpu_kernels_best(void);
 /* The i-th table of this build (0 is "c"), NULL past the last; *runs says whether this machine can run it. */
 const struct cpu_kernels *cpu_kernels_at(int i, int *runs);

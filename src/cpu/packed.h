@@ -30,6 +30,9 @@ struct cpu_matrix {
     const unsigned char *data;    /* [ceil(n_rows / 16)][n_cols / 64] blocks      */
 };
 
+static inline size_t cpu_block_bytes(enum cpu_format f) {
+    return f == CPU_Q4 ? CPU_Q4_BLOCK : f == CPU_Q8 ? CPU_Q8_BLOCK : f == CPU_BF16 ? CPU_BF16_BLOCK : CPU_F32_BLOCK;
+}
 static inline int cpu_row_blocks(const struct cpu_matrix *m) { return (m->n_rows + CPU_LANES - 1) / CPU_LANES; }
 
 /* Activations as the inputs of matrices.  Each row is kept twice: as f32 for
@@ -37,9 +40,14 @@ static inline int cpu_row_blocks(const struct cpu_matrix *m) { return (m->n_rows
  * int8 parts for quantised ones:
  *     x[c] ~ scale[c / 64] * (256 * hi[c] + lo[c]),  |256 hi + lo| <= 32639.
  * int16 costs a KL of 4e-6..1e-5 where bf16 costs 2e-4 (docs/performance.md).
- * scale is amax / 32639; a group with a NaN or an infinity has scale NaN and
- * zero integers, so that it reaches the logits.  sum[g] = scale[g] * f32(sum of
+ * scale is amax / 32639 and an integer is x * (32639 / amax), to nearest even;
+ * a group with a NaN or an infinity has scale NaN and zero integers, so that it
+ * reaches the logits; one with amax below 2^-100 counts as zero (32639 / amax
+ * must not overflow).  sum[g] = scale[g] * f32(sum of
  * the group's integers), the partner of the weights' biases. */
+#define CPU_ACT_MAX  32639.0f
+#define CPU_ACT_TINY 0x1p-100f
+
 struct cpu_acts {
     int n_rows, n_cols;
     float  *x;                    /* [n_rows, n_cols]                             */
