@@ -5,6 +5,7 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
+    { "tokenize", "text on stdin to ids", cmd_tokenize },
     { NULL, NULL, NULL }
 };
 
