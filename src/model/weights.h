@@ -111,5 +111,7 @@ struct calla_weights_options {
 int  calla_weights_open(struct calla_weights **out, const char *dir,
                         const struct calla_weights_options *opt, struct calla_err *err);
 void calla_weights_close(struct calla_weights **w);
+/* Every matrix once: embedding, head, then layer by layer, then the MTP head. */
+void calla_weights_each(const struct calla_weights *w, void (*f)(void *user, const struct calla_matrix *m), void *user);
 
 #endif
