@@ -6,6 +6,7 @@
 
 static const struct cli_command commands[] = {
     { "tokenize", "text on stdin to ids", cmd_tokenize },
+    { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
     { NULL, NULL, NULL }
 };
 

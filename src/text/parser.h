@@ -42,9 +42,12 @@ int  calla_parser_n_calls(const struct calla_parser *p);   /* complete ones */
 struct calla_message_call { struct calla_buf name, arguments; bool complete; };
 struct calla_message {
     struct calla_buf reasoning, content;
-    struct calla_message_call *calls; int n_calls;
+    struct calla_message_call *calls;
+    int n_calls;                 /* complete ones: the first of .calls                     */
+    int n_begun;                 /* one more while a call is unfinished                    */
 };
 void calla_message_add(struct calla_message *m, const struct calla_delta *d);
+bool calla_message_failed(const struct calla_message *m);   /* out of memory */
 void calla_message_free(struct calla_message *m);
 
 #endif
