@@ -5,6 +5,7 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
+    { "inspect", "what a checkpoint holds and needs, and whether it is sound", cmd_inspect },
     { "tokenize", "text on stdin to ids", cmd_tokenize },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
     { NULL, NULL, NULL }

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "base/bf16.h"
 #include "base/err.h"
+#include "base/utf8.h"
 
 static const struct { const char *name; size_t bytes; } dtypes[CALLA_N_DTYPES] = {
     [CALLA_DT_F64] = { "F64", 8 }, [CALLA_DT_F32] = { "F32", 4 }, [CALLA_DT_F16] = { "F16", 2 },
@@ -88,7 +88,7 @@ static bool unescape(struct cursor *c, char **w) {
     } else if (u >= 0xDC00 && u <= 0xDFFF) {
         return false;
     }
-    *w += utf8proc_encode_char((utf8proc_int32_t)u, (utf8proc_uint8_t *)*w);
+    *w += calla_utf8_encode(u, *w);
     return true;
 }
 
@@ -305,20 +305,6 @@ static int table(struct cursor *c, struct calla_safetensors *st) {
     return check_table(c, st);
 }
 
-static int valid_utf8(struct cursor *c) {
-    for (utf8proc_int32_t code; c->p < c->end;) {
-        if (*c->p < 0x80) {
-            c->p++;
-            continue;
-        }
-        const utf8proc_ssize_t n = utf8proc_iterate(c->p, c->end - c->p, &code);
-        if (n <= 0) return bad(c, "not UTF-8");
-        c->p += n;
-    }
-    c->p = c->begin;
-    return 0;
-}
-
 int calla_safetensors_parse(struct calla_safetensors *out, const unsigned char *bytes, size_t n_bytes,
                             const char *path, struct calla_err *err) {
     static const char lfs[] = "version https://git-lfs";
@@ -341,8 +327,14 @@ int calla_safetensors_parse(struct calla_safetensors *out, const unsigned char *
     out->names = malloc((size_t)n_header + 1);
     if (out->names == NULL) return calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes", path, n_header);
     c.names = out->names;
-    int rc = valid_utf8(&c);
-    if (rc == 0) rc = table(&c, out);
+    const size_t n_valid = calla_utf8_valid_prefix((const char *)c.begin, (size_t)n_header);
+    int rc;
+    if (n_valid == n_header) {
+        rc = table(&c, out);
+    } else {
+        c.p += n_valid;
+        rc = bad(&c, "not UTF-8");
+    }
     if (rc != 0) calla_safetensors_free(out);
     return rc;
 }
