@@ -130,6 +130,11 @@ int calla_session_resume(struct calla_session *s, int pos, struct calla_err *err
 int calla_session_save(const struct calla_session *s, const char *path, struct calla_err *err);
 int calla_session_load(struct calla_session *s, const char *path, struct calla_err *err);
 
+/* For readers of logits: the log-sum-exp (fp64 inside), and the n (at most 4096)
+ * best ids, best first, the lower id first among equals; returns how many. */
+double calla_logsumexp(const float *logits, int n_usable);
+int    calla_top_ids(const float *logits, int n_usable, int n, int32_t *ids);
+
 /* ---- engine: many requests over one model --------------------------------- */
 
 struct calla_engine;

@@ -8,6 +8,7 @@ static const struct cli_command commands[] = {
     { "inspect", "what a checkpoint holds and needs, and whether it is sound", cmd_inspect },
     { "tokenize", "text on stdin to ids", cmd_tokenize },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
+    { "logits", "the best logits at every position of given ids", cmd_logits },
     { NULL, NULL, NULL }
 };
 

@@ -27,9 +27,4 @@ struct calla_sampler {
 int calla_sample(struct calla_sampler_scratch *scratch, const struct calla_sampler *s,
                  const float *logits, int n_usable, int32_t *id, struct calla_err *err);
 
-/* log-softmax of raw logits: the log-sum-exp (fp64 inside), and the n best ids,
- * best first, lower id first among equals. */
-double calla_logsumexp(const float *logits, int n_usable);
-int    calla_top_ids(const float *logits, int n_usable, int n, int32_t *ids);
-
 #endif
