@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "cpu/cpu.h"
 #include "engine/backend.h"
 #include "engine/reference_backend.h"
 
-static const struct calla_backend_ops *const backends[] = { &calla_reference_backend };
+static const struct calla_backend_ops *const backends[] = { &calla_cpu_backend, &calla_reference_backend };
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 const struct calla_backend_ops *calla_backend_at(int i) { return i >= 0 && i < N_BACKENDS ? backends[i] : NULL; }
