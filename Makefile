@@ -1,4 +1,4 @@
-# calla: make (build/calla), make deps, make demo, make test, make test-all, make bench, make clean.
+# calla: make (build/calla), make deps, make demo, make test, make test-all (the long rest), make clean.
 # VARIANT=asan|tsan|fuzz builds into build/<variant>; CC=clang works too.
 
 VARIANT ?= release
@@ -45,7 +45,7 @@ UNITS    := $(UNIT_SRC:tests/unit/%.c=$O/tests/unit/%)
 LIBS     = $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 PKGFLAGS = $(shell pkg-config --cflags $(PKGS))
 
-.PHONY: all deps demo test test-all bench clean
+.PHONY: all deps demo test test-all clean
 all: $O/calla
 
 $O/calla: $(APP_OBJ) $O/libcalla.a
@@ -65,6 +65,11 @@ include $(wildcard build/rules.mk tests/*/rules.mk)
 
 deps:
 	@sh tools/deps.sh
+
+# MODEL=DIR takes a checkpoint of your own instead of the small trained one.
+demo: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@$(PYTHON) tools/demo_talk.py $O/calla $(if $(MODEL),$(MODEL),models/demo tests/golden/data/demo.json.zst)
 
 test: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build

@@ -9,6 +9,8 @@ static const struct cli_command commands[] = {
     { "tokenize", "text on stdin to ids", cmd_tokenize },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
     { "logits", "the best logits at every position of given ids", cmd_logits },
+    { "synth", "writes a random checkpoint", cmd_synth },
+    { "convert", "an original bf16 checkpoint to 4 bits, once", cmd_convert },
     { NULL, NULL, NULL }
 };
 

@@ -21,7 +21,7 @@ static const struct cli_option options[] = {
     { "layers", "N", "fewer layers than the shape has, a multiple of 4", CLI_INT, AT(layers), 4, 1000, " synth " },
     { "bits", "N", "bits of a quantised weight: 4", CLI_INT, AT(bits), 4, 4, " convert " },
     { "backend", "NAME", "auto, cpu or reference; default auto", CLI_STRING, AT(backend), 0, 0, RUNS },
-    { "threads", "N", "worker threads; default one a core", CLI_INT, AT(threads), 1, 1024, RUNS },
+    { "threads", "N", "worker threads; default one a core", CLI_INT, AT(threads), 1, 1024, RUNS "synth convert " },
     { "ctx", "N", "tokens of a conversation, prompt and answer; default what fits", CLI_INT, AT(ctx), 1, 262144, RUNS "inspect " },
     { "rows", "N", "most rows in one step; default 512", CLI_INT, AT(rows), 1, 16384, RUNS },
     { "prompt", "TEXT", "what the user says", CLI_STRING, AT(prompt), 0, 0, " run " },
