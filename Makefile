@@ -8,6 +8,10 @@ O       := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 JOBS    ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
+# make V=1 shows the commands.
+Q       := $(if $(V),,@)
+SAY     := @$(if $(V),:,echo " ")
+
 PKGS := libevent libevent_pthreads json-c libpcre2-8 libutf8proc libzstd libxxhash libedit libcurl openssl
 
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
@@ -49,17 +53,21 @@ PKGFLAGS = $(shell pkg-config --cflags $(PKGS))
 all: $O/calla
 
 $O/calla: $(APP_OBJ) $O/libcalla.a
-	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(SAY) link $@
+	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $O/libcalla.a: $(LIB_OBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+	$(SAY) ar $@
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $O/%.o: %.c
 	@mkdir -p $(dir $@)
-	$(CC) $(BASE) $(CFLAGS) $(call isa_flags,$<) $(PKGFLAGS) -MMD -MP -c -o $@ $<
+	$(SAY) cc $<
+	$(Q)$(CC) $(BASE) $(CFLAGS) $(call isa_flags,$<) $(PKGFLAGS) -MMD -MP -c -o $@ $<
 
 $O/tests/unit/%: $O/tests/unit/%.o $O/libcalla.a
-	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS) $(shell pkg-config --libs cmocka)
+	$(SAY) link $@
+	$(Q)$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS) $(shell pkg-config --libs cmocka)
 
 include $(wildcard build/rules.mk tests/*/rules.mk)
 
