@@ -3,7 +3,6 @@
  * Pure functions: no state between calls, any thread. */
 #include "base/json.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/utf8.h"
 
 enum {
     /* Bytes that json-c 0.16 and malloc take, rounded up: an empty object holds
@@ -55,36 +55,9 @@ static int peek(const struct reader *r) { return r->at < r->n ? r->s[r->at] : -1
 
 /* ---- strings --------------------------------------------------------------- */
 
-/* Length of the well-formed UTF-8 character at s (n bytes are left), or 0. */
-static size_t utf8_len(const unsigned char *s, size_t n) {
-    const unsigned c = s[0];
-    const size_t len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
-    if (len == 0 || len > n) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xC0) != 0x80) return 0;
-    if ((c == 0xE0 && s[1] < 0xA0) || (c == 0xED && s[1] > 0x9F)) return 0;   /* overlong, surrogate */
-    if ((c == 0xF0 && s[1] < 0x90) || (c == 0xF4 && s[1] > 0x8F)) return 0;   /* overlong, above U+10FFFF */
-    return len;
-}
-
-static void add_utf8(struct calla_buf *b, uint32_t c) {
-    char u[4];
-    size_t n = 0;
-    if (c < 0x80) u[n++] = (char)c;
-    else if (c < 0x800) {
-        u[n++] = (char)(0xC0 | c >> 6);
-        u[n++] = (char)(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-        u[n++] = (char)(0xE0 | c >> 12);
-        u[n++] = (char)(0x80 | (c >> 6 & 0x3F));
-        u[n++] = (char)(0x80 | (c & 0x3F));
-    } else {
-        u[n++] = (char)(0xF0 | c >> 18);
-        u[n++] = (char)(0x80 | (c >> 12 & 0x3F));
-        u[n++] = (char)(0x80 | (c >> 6 & 0x3F));
-        u[n++] = (char)(0x80 | (c & 0x3F));
-    }
-    calla_buf_add(b, u, n);
+static void add_character(struct calla_buf *b, uint32_t c) {
+    char bytes[4];
+    calla_buf_add(b, bytes, (size_t)calla_utf8_encode(c, bytes));
 }
 
 /* The four hex digits at s + at, or -1. */
@@ -118,13 +91,13 @@ static int read_escape(struct reader *r, bool key) {
         const int low = hex4(r, r->at + 2);
         if (low >= 0xDC00 && low < 0xE000) {
             r->at += 6;
-            add_utf8(&r->scratch, 0x10000 + ((uint32_t)(unit - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
+            add_character(&r->scratch, 0x10000 + ((uint32_t)(unit - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
             return 0;
         }
     }
-    if (unit >= 0xD800 && unit < 0xE000) add_utf8(&r->scratch, 0xFFFD);
+    if (unit >= 0xD800 && unit < 0xE000) add_character(&r->scratch, 0xFFFD);
     else if (unit == 0 && key) calla_buf_add(&r->scratch, "\xC0\x80", 2);
-    else add_utf8(&r->scratch, (uint32_t)unit);
+    else add_character(&r->scratch, (uint32_t)unit);
     return 0;
 }
 
@@ -146,10 +119,11 @@ static int read_string(struct reader *r, bool key) {
             if (rc != 0) return rc;
             continue;
         }
-        const size_t len = utf8_len(r->s + r->at, r->n - r->at);
-        if (len == 0) return bad(r, "not UTF-8");
-        calla_buf_add(&r->scratch, r->s + r->at, len);
-        r->at += len;
+        uint32_t character;
+        const int len = calla_utf8_decode((const char *)r->s + r->at, r->n - r->at, &character);
+        if (len < 0) return bad(r, "not UTF-8");
+        calla_buf_add(&r->scratch, r->s + r->at, (size_t)len);
+        r->at += (size_t)len;
     }
     r->at++;
     return r->scratch.failed ? no_memory(r) : 0;

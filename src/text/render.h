@@ -27,6 +27,11 @@ struct calla_render_input {
     bool open_last;              /* extension (c): the last assistant turn stays open    */
 };
 
+/* The template's variables as a chat request names them, nothing changed:
+ * messages, tools, add_generation_prompt (true unless given), and the switches,
+ * in chat_template_kwargs or beside it.  Borrows from request. */
+void calla_render_input_of(struct calla_render_input *out, struct json_object *request);
+
 /* CALLA_ERR_ARGUMENT with the template's own sentence where it raises. */
 int calla_render(struct calla_prompt *out, const struct calla_render_input *in, struct calla_err *err);
 
