@@ -94,6 +94,7 @@ void calla_tokenizer_close(struct calla_tokenizer **t) {
     free((*t)->tokens);
     free((*t)->by_bytes);
     free((*t)->merges);
+    free((*t)->filter);
     free((*t)->trie);
     calla_buf_free(&(*t)->bytes);
     calla_split_free(&(*t)->split);

@@ -11,7 +11,7 @@
 #include "text/tokenizer_impl.h"
 
 enum {
-    SHORT_BYTES = 128,   /* up to here the array wins over the heap                    */
+    SHORT_BITS = 7, SHORT_BYTES = 1 << SHORT_BITS,   /* up to here the array wins over the heap */
     CACHE_BYTES = 26, CACHE_IDS = 9,   /* what fits a line of 64 bytes                 */
     MAX_LINES = 1 << 14,
 };
@@ -50,40 +50,48 @@ void calla_bpe_free(struct calla_bpe *b) {
     free(b);
 }
 
+/* A pair as one number, so that the least is the next to merge and says where:
+ * rank << 7 | position.  NO_PAIR: does not merge. */
+#define NO_PAIR INT32_MAX
+
+static int32_t pair_key(const struct calla_merge_slot *m, size_t at) {
+    return m ? (int32_t)(m->rank << SHORT_BITS | (uint32_t)at) : NO_PAIR;
+}
+
 static size_t merge_short(const struct calla_tokenizer *t, const char *piece, size_t n, int32_t *id) {
-    uint32_t rank[SHORT_BYTES];   /* of the pair that begins here                      */
-    int32_t made[SHORT_BYTES];    /* what it makes                                     */
+    int32_t key[SHORT_BYTES], made[SHORT_BYTES];   /* of the pair that begins here, and what it makes */
+    uint8_t prev[SHORT_BYTES + 1], next[SHORT_BYTES];
     for (size_t i = 0; i < n; i++) id[i] = t->byte_id[(unsigned char)piece[i]];
-    for (size_t i = 0; i + 1 < n; i++) {
-        const struct calla_merge_slot *m = calla_merge_find(t, id[i], id[i + 1]);
-        rank[i] = m ? m->rank : UINT32_MAX;
+    for (size_t i = 0; i < n; i++) {
+        const struct calla_merge_slot *m = i + 1 < n ? calla_merge_find(t, id[i], id[i + 1]) : NULL;
+        key[i] = pair_key(m, i);
         made[i] = m ? m->id : -1;
+        prev[i] = (uint8_t)(i - 1);
+        next[i] = (uint8_t)(i + 1);
     }
-    while (n > 1) {
-        uint32_t least = UINT32_MAX;
-        size_t at = 0;
-        for (size_t i = 0; i + 1 < n; i++) {
-            at = rank[i] < least ? i : at;
-            least = rank[i] < least ? rank[i] : least;
-        }
-        if (least == UINT32_MAX) break;
+    for (;;) {
+        int32_t least = NO_PAIR;
+        for (size_t i = 0; i < n; i++) least = key[i] < least ? key[i] : least;
+        if (least == NO_PAIR) break;
+        const size_t at = (size_t)least & (SHORT_BYTES - 1), gone = next[at], after = next[gone];
         id[at] = made[at];
-        n--;
-        memmove(id + at + 1, id + at + 2, (n - at - 1) * sizeof *id);
-        if (at + 1 < n) {
-            memmove(rank + at + 1, rank + at + 2, (n - at - 2) * sizeof *rank);
-            memmove(made + at + 1, made + at + 2, (n - at - 2) * sizeof *made);
-            const struct calla_merge_slot *m = calla_merge_find(t, id[at], id[at + 1]);
-            rank[at] = m ? m->rank : UINT32_MAX;
-            made[at] = m ? m->id : -1;
-        }
-        if (at > 0) {
-            const struct calla_merge_slot *m = calla_merge_find(t, id[at - 1], id[at]);
-            rank[at - 1] = m ? m->rank : UINT32_MAX;
-            made[at - 1] = m ? m->id : -1;
-        }
+        id[gone] = -1;
+        key[gone] = NO_PAIR;
+        next[at] = (uint8_t)after;
+        prev[after] = (uint8_t)at;
+        const struct calla_merge_slot *right = after < n ? calla_merge_find(t, id[at], id[after]) : NULL;
+        key[at] = pair_key(right, at);
+        if (right) made[at] = right->id;
+        if (at == 0) continue;
+        const size_t before = prev[at];
+        const struct calla_merge_slot *left = calla_merge_find(t, id[before], id[at]);
+        key[before] = pair_key(left, before);
+        if (left) made[before] = left->id;
     }
-    return n;
+    size_t n_ids = 0;
+    for (size_t i = 0; i < n; i++)
+        if (id[i] >= 0) id[n_ids++] = id[i];
+    return n_ids;
 }
 
 static void sift_down(uint64_t *heap, size_t n, size_t i) {

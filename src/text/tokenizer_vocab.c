@@ -162,9 +162,13 @@ int calla_vocab_read_merges(struct calla_tokenizer *t, struct calla_scan *s) {
     bool more;
     int rc = count_elements(s, &n_merges);
     if (rc != 0) return rc;
+    if (n_merges > CALLA_TOKENIZER_MAX_MERGES)
+        return calla_scan_fail(s, "%zu merges, at most %d are read", n_merges, CALLA_TOKENIZER_MAX_MERGES);
     const uint32_t size = table_size(n_merges);
     t->merges = malloc(size * sizeof *t->merges);
-    if (t->merges == NULL) return no_memory(s);
+    t->filter = calloc(size / 8, sizeof *t->filter);     /* 8 bits a slot */
+    if (t->merges == NULL || t->filter == NULL) return no_memory(s);
+    t->filter_mask = size * 8 - 1;
     memset(t->merges, -1, size * sizeof *t->merges);  /* left -1, rank UINT32_MAX */
     t->merges_mask = size - 1;
     alphabet(byte_of);
@@ -187,7 +191,10 @@ int calla_vocab_read_merges(struct calla_tokenizer *t, struct calla_scan *s) {
                 break;
             }
         }
-        if (rc == 0) t->merges[i & t->merges_mask] = (struct calla_merge_slot){ left, right, rank, id };
+        if (rc != 0) break;
+        t->merges[i & t->merges_mask] = (struct calla_merge_slot){ left, right, rank, id };
+        const uint32_t bit = calla_merge_bit(left, right) & t->filter_mask;
+        t->filter[bit / 64] |= (uint64_t)1 << bit % 64;
     }
     calla_buf_free(&both);
     return rc;
