@@ -6,7 +6,7 @@
 #include "base/cpu_features.h"
 
 #if defined(__x86_64__)
-static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
+static const struct cpu_kernels *const tables[] = { &cpu_kernels_c, &cpu_kernels_avx512vnni };
 #elif defined(__aarch64__)
 static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
 #else
@@ -15,6 +15,9 @@ static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 static bool runs_here(const struct cpu_kernels *k, const struct calla_cpu_features *f) {
+#if defined(__x86_64__)
+    if (k == &cpu_kernels_avx512vnni) return f->avx512vnni && f->avx2 && f->fma && f->f16c;
+#endif
     (void)f;
     return k == &cpu_kernels_c;
 }

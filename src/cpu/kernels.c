@@ -71,6 +71,7 @@ static uint64_t matmul_q_c(CPU_MATMUL_ARGS) {
     uint8_t q[CPU_LANES][CALLA_GROUP];
 
     (void)scratch;
+    if (n <= 0) return 0;
     for (int i = block0; i < block1; i++)
         for (int g = 0; g < n_groups; g++) {
             const unsigned char *block = w->data + ((size_t)i * (size_t)n_groups + (size_t)g) * block_bytes;
@@ -105,6 +106,7 @@ static uint64_t matmul_f_c(CPU_MATMUL_ARGS) {
     float f[CALLA_GROUP * CPU_LANES];
 
     (void)scratch;
+    if (n <= 0) return 0;
     for (int i = block0; i < block1; i++)
         for (int g = 0; g < n_groups; g++) {
             const unsigned char *block = w->data + ((size_t)i * (size_t)n_groups + (size_t)g) * block_bytes;

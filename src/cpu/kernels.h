@@ -38,7 +38,7 @@ struct cpu_kernels {
      *     acc = fma(f32(I), s * scale[g], acc); acc = fma(b, sum[g], acc)
      * for g ascending, acc from 0.  BF16, F32: acc = fma(w, x, acc) for c
      * ascending.  Every weight block is unpacked once a call, however many
-     * rows; returns the number of blocks unpacked.  scratch: cpu_matmul_scratch
+     * rows; returns the number of blocks unpacked (0 for n = 0).  scratch: cpu_matmul_scratch
      * bytes, 64-byte aligned, of the calling thread. */
     uint64_t (*matmul[CPU_N_FORMATS])(float *y, size_t y_stride, const struct cpu_matrix *w, int block0, int block1,
                                       const struct cpu_acts *a, const int32_t *rows, int n, void *scratch);
