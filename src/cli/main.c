@@ -7,6 +7,7 @@
 static const struct cli_command commands[] = {
     { "inspect", "what a checkpoint holds and needs, and whether it is sound", cmd_inspect },
     { "tokenize", "text on stdin to ids", cmd_tokenize },
+    { "render", "a chat request on stdin to its prompt and ids", cmd_render },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
     { "logits", "the best logits at every position of given ids", cmd_logits },
     { "synth", "writes a random checkpoint", cmd_synth },
