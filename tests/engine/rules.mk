@@ -1,0 +1,13 @@
+# build/calla-test: the program with the hooks of include/calla_test.h.
+HOOKS_SRC := $(wildcard src/engine/*.c) $(APP_SRC) tests/engine/script.c
+HOOKS_OBJ := $(HOOKS_SRC:%.c=$O/test-hooks/%.o)
+TEST_PROGRAMS += $O/calla-test
+
+$O/calla-test: $(HOOKS_OBJ) $O/libcalla.a
+	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$O/test-hooks/%.o: %.c
+	@mkdir -p $(dir $@)
+	$(CC) $(BASE) -DCALLA_TEST_HOOKS $(CFLAGS) $(PKGFLAGS) -MMD -MP -c -o $@ $<
+
+-include $(HOOKS_OBJ:.o=.d)
