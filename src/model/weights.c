@@ -110,6 +110,21 @@ static int read_all(struct calla_reader *r) {
     return read_mtp(r, w->mtp);
 }
 
+/* A layer that config.json does not count would be left out in silence. */
+static int check_layer_count(const struct calla_reader *r) {
+    char prefix[PREFIX];
+    const int n = snprintf(prefix, sizeof prefix, "%slayers.", r->names.text);
+    for (size_t i = 0; i < r->files->n_entries; i++) {
+        const struct calla_entry *e = &r->files->entries[i];
+        if (e->used || strncmp(e->tensor->name, prefix, (size_t)n) != 0) continue;
+        const long layer = strtol(e->tensor->name + n, NULL, 10);
+        if (layer >= r->w->n_layers)
+            return calla_fail(r->err, CALLA_ERR_FORMAT, "%s: num_hidden_layers is %d, but there is a tensor %s; a cut in depth leaves out both",
+                              r->config->path, r->w->n_layers, e->tensor->name);
+    }
+    return 0;
+}
+
 /* One line for vision, one a name for the first few of what is not known. */
 static void report_extras(const struct calla_reader *r) {
     uint64_t vision_bytes = 0;
@@ -209,6 +224,7 @@ int calla_weights_open(struct calla_weights **out, const char *dir, const struct
     w->n_layers = config.n_layers;
     w->layout = r.names.hf ? "hf" : "mlx";
     if ((rc = read_all(&r)) != 0) goto out;
+    if ((rc = check_layer_count(&r)) != 0) goto out;
     report_extras(&r);
     if (opt->check_values) {
         struct check c = { .dir = dir, .err = err };
