@@ -125,6 +125,11 @@ static int check_tokenizer(struct report *r, const char *dir, struct calla_err *
     if (r->n_token_ids > r->w->shape->n_vocab)
         return calla_fail(err, CALLA_ERR_FORMAT, "%s: tokenizer.json knows ids up to %d, the embedding has %d rows", dir, r->n_token_ids - 1,
                           r->w->shape->n_vocab);
+    const struct calla_generation *g = &r->w->generation;
+    for (int i = 0; i < g->n_stop_ids; i++)
+        if (g->stop_ids[i] >= r->n_token_ids)   /* never sampled: no answer would end */
+            return calla_fail(err, CALLA_ERR_FORMAT, "%s: eos_token_id %d, but tokenizer.json knows ids up to %d only", dir, g->stop_ids[i],
+                              r->n_token_ids - 1);
     return 0;
 }
 

@@ -292,6 +292,22 @@ static int check_model_type(const struct calla_config *c, struct json_object *te
     return 0;
 }
 
+/* bf16 and f16 tensors have the same size, so a wrong dtype in a header shows only here. */
+static int find_half(struct calla_config *c, struct json_object *text, struct calla_err *err) {
+    struct json_object *const places[] = { text, text, c->root, c->root };
+    static const char *const keys[] = { "dtype", "torch_dtype", "dtype", "torch_dtype" };
+    for (int i = 3; i >= 0; i--) {   /* the first place has the last word */
+        struct json_object *v = get(places[i], keys[i]);
+        if (v == NULL) continue;
+        const char *s = json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
+        const bool bf16 = strcmp(s, "bfloat16") == 0, f16 = strcmp(s, "float16") == 0;
+        if (!bf16 && !f16 && strcmp(s, "float32") != 0) return wrong(c, keys[i], places[i], "bfloat16, float16 or float32", err);
+        c->says_half = bf16 || f16;
+        c->half = f16 ? CALLA_DT_F16 : CALLA_DT_BF16;
+    }
+    return 0;
+}
+
 int calla_config_open(struct calla_config *out, const char *dir, struct calla_err *err) {
     int rc;
     *out = (struct calla_config){ .path = calla_path_join(dir, "config.json") };
@@ -306,6 +322,7 @@ int calla_config_open(struct calla_config *out, const char *dir, struct calla_er
     if ((rc = check_model_type(out, text, err)) != 0) goto out;
     if ((rc = pick_shape(out, text, err)) != 0) goto out;
     if ((rc = check_fixed(out, text, err)) != 0) goto out;
+    if ((rc = find_half(out, text, err)) != 0) goto out;
     rc = find_quant(out, err);
 out:
     if (rc != 0) calla_config_close(out);

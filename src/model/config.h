@@ -6,6 +6,7 @@
 #ifndef CALLA_MODEL_CONFIG_H
 #define CALLA_MODEL_CONFIG_H
 
+#include "model/safetensors.h"
 #include "model/weights.h"
 
 struct json_object;
@@ -16,6 +17,8 @@ struct calla_config {
     char *path;                    /* of config.json, for messages; owned                   */
     struct json_object *root;      /* owned                                                 */
     struct json_object *quant;     /* `quantization`, borrowed; NULL where there is none    */
+    bool says_half;                /* dtype is bfloat16 or float16, ...                     */
+    enum calla_dtype half;         /* ... and this is what 16-bit tensors must be           */
 };
 
 int  calla_config_open(struct calla_config *out, const char *dir, struct calla_err *err);

@@ -54,6 +54,20 @@ static bool plain_format(enum calla_dtype d, enum calla_format *out) {
     return true;
 }
 
+/* BF16 and F16 can't be told apart by size: all 16-bit tensors of a checkpoint
+ * are of the type that config.json names, or else of the first one's. */
+static int check_half(struct calla_reader *r, const struct calla_entry *e) {
+    const struct calla_tensor *t = e->tensor;
+    if (t->dtype != CALLA_DT_BF16 && t->dtype != CALLA_DT_F16) return 0;
+    if (r->half_from == NULL) {
+        r->half_from = r->config->says_half ? r->config->path : t->name;
+        r->half = r->config->says_half ? r->config->half : t->dtype;
+    }
+    if (t->dtype == r->half) return 0;
+    return calla_fail(r->err, CALLA_ERR_FORMAT, "%s: tensor %s is %s, but %s says %s; a checkpoint has one of the two", e->shard->path, t->name,
+                      calla_dtype_name(t->dtype), r->half_from, calla_dtype_name(r->half));
+}
+
 bool calla_read_has(const struct calla_reader *r, const char *prefix, const char *name) {
     char full[NAME];
     make_name(full, "%s%s", prefix, name);
@@ -72,11 +86,12 @@ int calla_read_vector(struct calla_reader *r, const char *prefix, const char *na
     make_name(full, "%s%s", prefix, name);
     struct calla_entry *e = calla_weights_files_find(r->files, full);
     if (e == NULL) return missing(r, full);
-    const int rc = check_shape(r, e, dims, n_dims);
+    int rc = check_shape(r, e, dims, n_dims);
     if (rc != 0) return rc;
     const char *dtype = calla_dtype_name(e->tensor->dtype);
     if (!plain_format(e->tensor->dtype, &format))
         return calla_fail(r->err, CALLA_ERR_UNSUPPORTED, "%s: tensor %s is %s; vectors are read from BF16, F16 and F32", e->shard->path, full, dtype);
+    if ((rc = check_half(r, e)) != 0) return rc;
     size_t n = 1;
     for (int i = 0; i < n_dims; i++) n *= (size_t)dims[i];   /* of a shape row: small */
     float *v = calla_weights_files_alloc(r->files, n * sizeof *v);
@@ -174,7 +189,7 @@ static int read_plain(struct calla_reader *r, const struct stack *s, const char 
         }
         return calla_fail(r->err, CALLA_ERR_UNSUPPORTED, "%s: tensor %s is %s; " READ_ARE, weight->shard->path, weight->tensor->name, dtype);
     }
-    if (rc != 0) return rc;
+    if (rc != 0 || (rc = check_half(r, weight)) != 0) return rc;
     if ((rc = calla_config_rule(r->config, module, &rule, r->err)) != 0) return rc;
     if (rule.named && rule.quantised)
         return calla_fail(r->err, CALLA_ERR_FORMAT, "%s: config.json says that %s is quantised, but tensor %s is %s and has no .scales",

@@ -15,6 +15,8 @@ struct calla_reader {
     const struct calla_config *config;
     const struct calla_weights_options *opt;
     struct calla_names names;
+    const char *half_from;        /* who says which 16-bit type is in use; NULL: nobody yet */
+    enum calla_dtype half;        /* BF16 or F16: a checkpoint has one of them              */
     bool in_mtp;                  /* what is read now belongs to the MTP head: not counted */
     struct calla_err *err;
 };
