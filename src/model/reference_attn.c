@@ -19,58 +19,50 @@ void calla_ref_rope(float *head, int pos) {
 
 /* Scores become the weights of a softmax before its division; returns the sum
  * that divides. */
-static double softmax_weights(float *scores, int n) {
-    float max = scores[0];
-    double sum = 0.0;
-    for (int i = 1; i < n; i++) max = fmaxf(max, scores[i]);
+static double softmax_weights(double *scores, int n) {
+    double max = scores[0], sum = 0.0;
+    for (int i = 1; i < n; i++) max = fmax(max, scores[i]);
     for (int i = 0; i < n; i++) {
-        scores[i] = expf(scores[i] - max);
-        sum += (double)scores[i];
+        scores[i] = (double)expf((float)(scores[i] - max));
+        sum += scores[i];
     }
     return sum;
 }
 
-/* out [A] = sum over positions of weights[p] * v[p], divided by `sum` */
-static void read_values(float *out, const float *weights, double sum, const float *v, int n, size_t stride) {
-    enum { L = CALLA_REF_LANES };
-    for (int d = 0; d < CALLA_HEAD; d += L) {
-        double acc[L] = { 0.0 };
-        for (int p = 0; p < n; p++)
-            for (int l = 0; l < L; l++) acc[l] += (double)weights[p] * (double)v[(size_t)p * stride + (size_t)(d + l)];
-        for (int l = 0; l < L; l++) out[d + l] = (float)(acc[l] / sum);
-    }
-}
-
 /* One key/value head.  Its queries are the rows' H / G query heads, row by
- * row; eight of them at once meet every key that the last of them may see. */
+ * row; 16 of them at once meet every key that the last of them may see. */
 static void attend(struct calla_ref_work *work, const struct calla_shape *shape, float *read, const float *q,
                    int n_rows, int kv_head, const float *k, const float *v, int n_past) {
-    enum { L = CALLA_REF_LANES };
+    enum { L = CALLA_REF_LANES, A = CALLA_HEAD };
     const int n_shared = shape->n_heads / shape->n_kv_heads, n_queries = n_rows * n_shared;
-    const size_t stride = (size_t)calla_kv_width(shape);
-    const int cap = n_past + n_rows;
+    const size_t stride = (size_t)calla_kv_width(shape), cap = (size_t)(n_past + n_rows);
+    const float *head_k = k + kv_head * A, *head_v = v + kv_head * A;
 
+    for (size_t p = 0; p < cap; p++)
+        for (size_t d = 0; d < A; d++) work->values[(d / L * cap + p) * L + d % L] = (double)head_v[p * stride + d];
     for (int first = 0; first < n_queries; first += L) {
-        size_t at[L];
-        int n_seen[L];
         const int n = n_queries - first < L ? n_queries - first : L;
+        size_t at[L];     /* of a query's head in q and read */
+        int n_seen[L];
+        double sums[L];
         for (int l = 0; l < L; l++) {
             const int i = first + (l < n ? l : n - 1), row = i / n_shared, head = kv_head * n_shared + i % n_shared;
-            at[l] = ((size_t)row * (size_t)shape->n_heads + (size_t)head) * CALLA_HEAD;
+            at[l] = ((size_t)row * (size_t)shape->n_heads + (size_t)head) * A;
             n_seen[l] = n_past + row + 1;   /* causal */
-            for (int d = 0; d < CALLA_HEAD; d++) work->packed[(size_t)d * L + (size_t)l] = (double)q[at[l] + (size_t)d];
+            for (size_t d = 0; d < A; d++) work->packed[d * L + (size_t)l] = (double)q[at[l] + d];
         }
         for (int p = 0; p < n_seen[n - 1]; p++) {
-            double dots[L];
-            for (int d = 0; d < CALLA_HEAD; d++)
-                work->row[d] = (double)k[(size_t)p * stride + (size_t)(kv_head * CALLA_HEAD + d)];
-            calla_ref_dot_lanes(dots, work->row, work->packed, CALLA_HEAD);
-            for (int l = 0; l < n; l++) work->scores[l * cap + p] = (float)(dots[l] / sqrt(CALLA_HEAD));
+            for (size_t d = 0; d < A; d++) work->row[d] = (double)head_k[(size_t)p * stride + d];
+            calla_ref_dot_lanes(sums, work->row, work->packed, A);
+            for (int l = 0; l < n; l++) work->scores[(size_t)l * cap + (size_t)p] = (double)(float)(sums[l] / sqrt(A));
         }
         for (int l = 0; l < n; l++) {
-            float *weights = work->scores + l * cap;
-            const double sum = softmax_weights(weights, n_seen[l]);
-            read_values(read + at[l], weights, sum, v + kv_head * CALLA_HEAD, n_seen[l], stride);
+            double *weights = work->scores + (size_t)l * cap;
+            const double total = softmax_weights(weights, n_seen[l]);
+            for (size_t d = 0; d < A; d += L) {
+                calla_ref_dot_lanes(sums, weights, work->values + d * cap, n_seen[l]);
+                for (size_t i = 0; i < L; i++) read[at[l] + d + i] = (float)(sums[i] / total);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-/* reference_gdn.c - the gated delta net, token by token (docs/model.md, "Gated
- * delta net"). */
+/* reference_gdn.c - the recurrent layers, token by token (docs/model.md,
+ * "Gated DeltaNet"). */
 #include <math.h>
 #include <string.h>
 
