@@ -1,7 +1,7 @@
 /* parser.c - the answer parser: a state machine over the lexer's pieces.
  *
  * Owns the text that is not decided yet, the open call and the open value.  The
- * numbers in the comments are those of the rules in docs/model.md, "Answers".
+ * numbers in the comments (A2) are those of the rules in docs/model.md, "Answers".
  * One thread at a time.
  *
  * A question about what follows ("does a call begin here?") has three answers:
@@ -115,7 +115,7 @@ static void value_put(struct calla_parser *p, const char *text, size_t n) {
     calla_buf_clear(&p->value);
 }
 
-/* Exactly one newline at the beginning and one at the end are no part of it. */
+/* A4: one newline at the beginning and one at the end are no part of it. */
 static void value_text(struct calla_parser *p, const char *text, size_t n) {
     if (p->dropped || n == 0) return;
     if (!p->begun && text[0] == '\n') text++, n--;
@@ -136,7 +136,7 @@ static void value_begin(struct calla_parser *p, const char *key, size_t n) {
     p->failed |= p->scratch.failed;
     if (p->failed) return;
     p->dropped = json_object_object_get_ex(p->given, p->scratch.data, NULL);
-    if (p->dropped) return;          /* 6: a second value for the same KEY */
+    if (p->dropped) return;          /* A5: a second value for the same KEY */
     if (json_object_object_add(p->given, p->scratch.data, NULL) != 0) p->failed = true;
     p->schema = NULL;
     const bool known = json_object_object_get_ex(p->properties, p->scratch.data, &p->schema);
@@ -228,27 +228,27 @@ static bool has_name(struct calla_parser *p, int i, struct json_object *names) {
 
 static bool at_line_start(struct calla_parser *p, int i) { return look(p, i)->line_start || (i == 0 && p->fresh); }
 
-/* Rules 1 and 2: does a call begin at i, and at which tag is its name? */
+/* A2, A3: does a call begin at i, and at which tag is its name? */
 static enum answer begins_call(struct calla_parser *p, int i, int *name_at) {
     const struct calla_lexeme *l = look(p, i);
     if (p->declared == NULL) return NO;
     if (l == NULL) return p->lexer.ended ? NO : MAYBE;
     const bool strict = p->state == IN_REASONING, line = at_line_start(p, i);
-    if (strict && (!line || p->fence)) return NO;                                    /* 2 */
+    if (strict && (!line || p->fence)) return NO;                                    /* A3 */
     if (l->kind == LEX_PARTIAL) return l->tags & (TAG_CALL | (line ? TAG_FUNCTION : 0)) ? MAYBE : NO;
     if (l->kind != LEX_TAG) return NO;
-    if (l->tags == TAG_CALL) {                                                       /* 1: wrapped */
+    if (l->tags == TAG_CALL) {                                                       /* A2: wrapped */
         *name_at = past_blanks(p, i + 1);
         const enum answer a = is_tag(p, *name_at, TAG_FUNCTION);
-        return a == YES && strict && !has_name(p, *name_at, p->declared) ? NO : a;   /* 2 */
+        return a == YES && strict && !has_name(p, *name_at, p->declared) ? NO : a;   /* A3 */
     }
-    if (l->tags != TAG_FUNCTION || !line || !has_name(p, i, p->declared)) return NO; /* 1: bare */
+    if (l->tags != TAG_FUNCTION || !line || !has_name(p, i, p->declared)) return NO; /* A2: bare */
     *name_at = i;
     const int next = past_blanks(p, i + 1);
     return any(begins_parameter(p, next), is_tag(p, next, TAG_FUNCTION_END));
 }
 
-/* 3: is at i a parameter that ends the open value? */
+/* A4b: is at i a parameter that ends the open value? */
 static enum answer is_next_parameter(struct calla_parser *p, int i) {
     const enum answer a = is_tag(p, i, TAG_PARAMETER);
     const struct calla_lexeme *l = look(p, i);
@@ -257,7 +257,7 @@ static enum answer is_next_parameter(struct calla_parser *p, int i) {
     return p->properties != NULL && has_name(p, i, p->properties) && !has_name(p, i, p->given) ? YES : NO;
 }
 
-/* 5: does the call end at i, whatever is open? */
+/* A4c: does the call end at i, whatever is open? */
 static enum answer ends_call(struct calla_parser *p, int i) {
     enum answer a = is_tag(p, i, TAG_FUNCTION_END);
     if (a != YES) return a;
@@ -270,8 +270,8 @@ static enum answer ends_call(struct calla_parser *p, int i) {
 /* Is the </parameter> at the head the open value's? */
 static enum answer is_value_end(struct calla_parser *p) {
     const int i = past_blanks(p, 1);
-    if (p->n_nested > 0) return any(is_next_parameter(p, i), ends_call(p, i));                      /* 3, 5 */
-    return any(begins_parameter(p, i), any(is_tag(p, i, TAG_FUNCTION_END | TAG_CALL_END), is_end(p, i)));   /* 4 */
+    if (p->n_nested > 0) return any(is_next_parameter(p, i), ends_call(p, i));                      /* A4b, A4c */
+    return any(begins_parameter(p, i), any(is_tag(p, i, TAG_FUNCTION_END | TAG_CALL_END), is_end(p, i)));   /* A4a */
 }
 
 /* ---- one step -------------------------------------------------------------- */
@@ -289,7 +289,7 @@ static void take_as_text(struct calla_parser *p) {
     const char *s = calla_lexer_text(&p->lexer, l);
     if (p->state == IN_VALUE) value_text(p, s, l->n);
     else if (p->state == IN_REASONING) {
-        for (size_t i = 0; i < l->n; i++) {   /* 2: code fences */
+        for (size_t i = 0; i < l->n; i++) {   /* A3: code fences */
             p->n_backquotes = s[i] == '`' ? p->n_backquotes + 1 : 0;
             if (p->n_backquotes < 3) continue;
             p->fence = !p->fence;
@@ -334,7 +334,7 @@ static bool step_blanks(struct calla_parser *p) {
         take_head(p);
         return true;
     }
-    if (p->skip_newlines) {                                                          /* 7 */
+    if (p->skip_newlines) {                                                          /* A6 */
         size_t n = 0;
         while (n < l->n && calla_lexer_text(&p->lexer, l)[n] == '\n') n++;
         const bool all = n == l->n;
@@ -344,11 +344,11 @@ static bool step_blanks(struct calla_parser *p) {
     }
     enum answer gone = NO;
     if (p->state == IN_REASONING || p->state == AFTER_CALL) {
-        gone = any(gone, is_end(p, 1));                                              /* 7: reasoning, blank text */
+        gone = any(gone, is_end(p, 1));                                              /* A1, A6 */
         if (p->state == IN_REASONING || p->late_think_end) gone = any(gone, is_tag(p, 1, TAG_THINK_END));
-        if (p->state == AFTER_CALL) gone = any(gone, is_tag(p, 1, TAGS_OF_CALL_END)); /* 6 */
+        if (p->state == AFTER_CALL) gone = any(gone, is_tag(p, 1, TAGS_OF_CALL_END)); /* A5 */
     }
-    if (p->state != IN_VALUE && p->state != IN_LATER_CONTENT) gone = any(gone, begins_call(p, 1, &name_at));   /* 7 */
+    if (p->state != IN_VALUE && p->state != IN_LATER_CONTENT) gone = any(gone, begins_call(p, 1, &name_at));   /* A6 */
     if (gone == MAYBE) return false;
     if (gone == YES) take_head(p);
     else take_as_text(p);
@@ -360,10 +360,10 @@ static void step_think_end(struct calla_parser *p) {
         flush(p);
         p->state = IN_CONTENT;
     } else {
-        p->late_think_end = false;                                                   /* 2: dropped */
+        p->late_think_end = false;                                                   /* A3: dropped */
     }
     take_head(p);
-    p->skip_newlines = p->fresh = true;                                              /* 7 */
+    p->skip_newlines = p->fresh = true;                                              /* A6 */
 }
 
 /* A whole tag at the head, no value open. */
@@ -381,7 +381,7 @@ static bool step_tag(struct calla_parser *p) {
         step_think_end(p);
         return true;
     }
-    if (tag == TAG_THINK && p->state == IN_REASONING && p->may_think) {
+    if (tag == TAG_THINK && p->state == IN_REASONING && p->may_think) {              /* A1: stray */
         take_head(p);
         p->may_think = false;
         p->fresh = true;
@@ -399,11 +399,11 @@ static bool step_tag(struct calla_parser *p) {
         take_head(p);
         return true;
     }
-    if (p->state == AFTER_CALL && tag & TAGS_OF_CALL_END) {                          /* 6: stray */
+    if (p->state == AFTER_CALL && tag & TAGS_OF_CALL_END) {                          /* A5: stray */
         take_head(p);
         return true;
     }
-    take_as_text(p);                    /* 1: everything else is text; inside a call it is skipped */
+    take_as_text(p);                    /* A2: all else is text; inside a call it is skipped */
     return true;
 }
 
@@ -411,16 +411,16 @@ static bool step_tag(struct calla_parser *p) {
 static bool step_tag_in_value(struct calla_parser *p) {
     const unsigned tag = look(p, 0)->tags;
     enum answer ends = NO;
-    if (tag == TAG_PARAMETER) ends = is_next_parameter(p, 0);                        /* 3 */
-    if (tag == TAG_PARAMETER_END) ends = is_value_end(p);                            /* 3, 4, 5 */
-    if (tag == TAG_FUNCTION_END) ends = ends_call(p, 0);                             /* 5 */
+    if (tag == TAG_PARAMETER) ends = is_next_parameter(p, 0);                        /* A4b */
+    if (tag == TAG_PARAMETER_END) ends = is_value_end(p);                            /* A4a to A4c */
+    if (tag == TAG_FUNCTION_END) ends = ends_call(p, 0);                             /* A4c */
     if (ends == MAYBE) return false;
     if (ends == YES) {
         value_end(p);
         if (tag == TAG_PARAMETER_END) take_head(p);
         return true;
     }
-    if (tag == TAG_PARAMETER) p->n_nested++;                                         /* 3 */
+    if (tag == TAG_PARAMETER) p->n_nested++;                                         /* A4b */
     if (tag == TAG_PARAMETER_END && p->n_nested > 0) p->n_nested--;
     take_as_text(p);
     return true;
@@ -509,7 +509,7 @@ int calla_parser_finish(struct calla_parser *p, bool cut, struct calla_err *err)
     const int rc = run(p, err);
     if (rc != 0) return rc;
     assert(look(p, 0) == NULL);
-    if (!cut && p->state == IN_VALUE) value_end(p);   /* 8 */
+    if (!cut && p->state == IN_VALUE) value_end(p);   /* A7 */
     if (!cut && p->state == IN_CALL) call_end(p);
     flush(p);
     return p->failed ? calla_fail(err, CALLA_ERR_MEMORY, "answer parser: out of memory") : 0;

@@ -1,4 +1,4 @@
-/* parser_types.c - typed arguments: docs/model.md, "Answers", the typing table.
+/* parser_types.c - typed arguments: docs/model.md, "Answers", A8.
  *
  * Pure functions of the schema and the text; any thread. */
 #include "text/parser_types.h"

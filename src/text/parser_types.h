@@ -1,6 +1,6 @@
 /* parser_types.h - an argument's text to the JSON value that its schema asks for.
  *
- * Part of the answer parser.  The table is docs/model.md, "Answers"; whatever
+ * Part of the answer parser.  The table is docs/model.md, "Answers", A8; whatever
  * fails to convert stays the text that it is. */
 #ifndef CALLA_TEXT_PARSER_TYPES_H
 #define CALLA_TEXT_PARSER_TYPES_H

@@ -30,7 +30,7 @@ class Answer:
         return at == 0 or at == origin or self.text[at - 1:at] == b"\n"
 
     def opening_at(self, at, origin):
-        """(position after the opening, NAME) of the call that begins at `at`, or None.  Rule 1."""
+        """(position after the opening, NAME) of the call that begins at `at`, or None.  A2."""
         m = WRAPPED.match(self.text, at)
         if m: return m.end(), m[1]
         m = BARE.match(self.text, at)
@@ -43,7 +43,7 @@ class Answer:
             o = self.opening_at(m.start(), origin)
             if o: yield (m.start(),) + o
 
-    # -- rule 2 and the reasoning
+    # -- A1 and A3
     def split_reasoning(self):
         """(reasoning, position where the rest begins, is it a call there?)"""
         stray = re.match(BLANKS + rb"<think>", self.text)
@@ -57,7 +57,7 @@ class Answer:
                 return before.strip(BLANK_BYTES), at, True
         return self.text[begin:limit].strip(BLANK_BYTES), limit + (8 if end >= 0 else 0), False
 
-    # -- rules 3, 4 and 5
+    # -- A4
     def value(self, begin, props, given):
         """(raw VALUE, position after it or None when the answer ends in it)"""
         nested = 0
@@ -78,7 +78,7 @@ class Answer:
             else: nested += 1
         return self.text[begin:], None
 
-    # -- rules 6 and 8
+    # -- A5 and A7
     def call(self, at, name):
         """(arguments as (KEY, raw VALUE), position after the call or None, was it closed?)"""
         props, args, given = self.tools.get(name, {}), [], set()
@@ -97,7 +97,7 @@ class Answer:
             given.add(key)
             if at is None: return args, None, False
 
-    # -- rule 7
+    # -- A6
     def parse(self, cut):
         text, reasoning, content, calls = self.text, b"", b"", []
         at, late_think, origin, in_call = 0, False, 0, False
@@ -133,7 +133,7 @@ class Answer:
             if not blank or segment.strip(BLANK_BYTES): content += segment
         return reasoning, content, calls
 
-# ---- typing ---------------------------------------------------------------------------------------------------
+# ---- A8 ---------------------------------------------------------------------------------------------------
 
 class Failed(Exception): pass
 
