@@ -9,10 +9,19 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/progress.h"
+
+struct talk { struct calla_progress progress; bool quiet; };   /* what opening a model says on stderr */
 
 static void log_line(void *user, const char *line) {
-    (void)user;
-    fprintf(stderr, "%s\n", line);
+    struct talk *t = user;
+    calla_progress_end(&t->progress);
+    if (!t->quiet) fprintf(stderr, "%s\n", line);
+}
+
+static void show_progress(void *user, const char *what, uint64_t done_bytes, uint64_t total_bytes) {
+    struct talk *t = user;
+    calla_progress_put(&t->progress, what, done_bytes, total_bytes);
 }
 
 static bool has_tokenizer(const char *dir) {
@@ -26,6 +35,7 @@ static bool has_tokenizer(const char *dir) {
 }
 
 int cli_model_open(struct cli_model *m, const struct cli_options *o, const struct cli_model_options *want, struct calla_err *err) {
+    struct talk talk = { .quiet = want->quiet };
     int rc = 0;
     *m = (struct cli_model){ 0 };
     if (o->model == NULL) return calla_fail(err, CALLA_ERR_ARGUMENT, "%s needs --model DIR", o->command);
@@ -36,8 +46,10 @@ int cli_model_open(struct cli_model *m, const struct cli_options *o, const struc
         const struct calla_options opt = {
             .model_dir = o->model, .backend = o->backend, .n_threads = o->threads, .ctx_tokens = o->ctx, .max_rows = o->rows,
             .n_sequences = want->n_sequences, .cache_bytes = want->no_cache ? 1 : 0,
-            .n_usable_ids = m->tokenizer ? calla_tokenizer_n_ids(m->tokenizer) : 0, .log = want->quiet ? NULL : log_line };
+            .n_usable_ids = m->tokenizer ? calla_tokenizer_n_ids(m->tokenizer) : 0, .log = log_line, .progress = show_progress, .user = &talk };
+        calla_progress_init(&talk.progress, 2);
         rc = calla_model_open(&m->model, &opt, err);
+        calla_progress_end(&talk.progress);
     }
     if (rc == 0) calla_model_info(m->model, &m->info);
     else cli_model_close(m);

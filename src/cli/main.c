@@ -9,6 +9,7 @@ static const struct cli_command commands[] = {
     { "tokenize", "text on stdin to ids", cmd_tokenize },
     { "render", "a chat request on stdin to its prompt and ids", cmd_render },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
+    { "bench", "tokens a second", cmd_bench },
     { "logits", "the best logits at every position of given ids", cmd_logits },
     { "synth", "writes a random checkpoint", cmd_synth },
     { "convert", "an original bf16 checkpoint to 4 bits, once", cmd_convert },

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu_features.h"
 #include "base/err.h"
 
 static int open_parts(struct calla_model *m, const struct calla_options *opt, struct calla_err *err) {
@@ -21,6 +22,8 @@ static int open_parts(struct calla_model *m, const struct calla_options *opt, st
 }
 
 static void fill_info(struct calla_model *m) {
+    struct calla_cpu_features cpu;
+    calla_cpu_features(&cpu);
     const struct calla_weights *w = m->weights;
     const struct calla_plan *p = &m->plan;
     m->n_vocab = w->shape->n_vocab;
@@ -28,7 +31,7 @@ static void fill_info(struct calla_model *m) {
     m->info = (struct calla_model_info){
         .shape_name = w->shape->name, .backend_name = m->ops->name, .device = m->device,
         .n_layers = w->n_layers, .n_vocab = m->n_vocab, .n_usable_ids = m->n_usable, .ctx_tokens = p->backend.ctx_tokens,
-        .n_sequences = p->n_sequences, .max_rows = p->backend.max_rows, .n_threads = p->backend.n_threads,
+        .n_sequences = p->n_sequences, .max_rows = p->backend.max_rows, .n_threads = p->backend.n_threads ? p->backend.n_threads : cpu.n_cores,
         .n_params = w->n_params, .weights_bytes = w->n_bytes, .state_bytes = p->bytes.state_bytes,
         .kv_bytes_per_token = p->bytes.kv_page_bytes / (uint64_t)p->bytes.kv_page_tokens,
         .sampling = w->generation.sampling, .stop_ids = w->generation.stop_ids, .n_stop_ids = w->generation.n_stop_ids };

@@ -46,6 +46,7 @@ struct calla_request {
     int      n_ids;                 /* known: prompt and what was sampled             */
     int      pos;                   /* of them, already run                           */
     int      n_cached;
+    int      alone_until;           /* up to this position it runs in steps of its own */
     int      parks[CALLA_MAX_PARKS], n_parks; /* positions at which to keep a copy, rising */
     struct calla_sampler sampler;
     uint64_t admitted_ns, first_ns;

@@ -207,11 +207,23 @@ static int order_prefilling(struct calla_scheduler *s, int n_fit) {
     return n;
 }
 
+static bool build_alone(struct calla_scheduler *s) {
+    for (int i = 0; i < s->n_running; i++) {
+        struct calla_request *r = s->running[i];
+        if (r->pos >= r->alone_until) continue;
+        const struct calla_backend_options *o = &s->model->plan.backend;
+        add_piece(s, r, chunk_rows(r, r->prompt_logprobs ? o->max_logits : o->max_rows));
+        return true;
+    }
+    return false;
+}
+
 static void build_rows(struct calla_scheduler *s) {
     const struct calla_backend_options *o = &s->model->plan.backend;
     int left = o->max_rows, logits = o->max_logits - s->n_running;   /* each may sample once */
     s->n_rows = s->n_pieces = 0;
     s->turn++;
+    if (build_alone(s)) return;
     for (int i = 0; i < s->n_running; i++)
         if (decodes(s->running[i])) {
             add_piece(s, s->running[i], 1);
@@ -306,6 +318,20 @@ static int run_rows(struct calla_scheduler *s, struct calla_err *err) {
     return rc;
 }
 
+/* A row of the step was not finite, and the states of all are void: each reads
+ * its ids again, alone up to where it was, and the bad one fails by itself. */
+static void separate(struct calla_scheduler *s) {
+    pthread_mutex_lock(&s->model->lock);
+    for (int i = 0; i < s->n_pieces; i++) {
+        struct calla_request *r = s->pieces[i].r;
+        r->alone_until = r->pos + s->pieces[i].n_rows;
+        calla_cache_give_back(&s->cache, r->state);
+        r->state = NULL;
+        find_state(s, r);                    /* one was given back, so one is free    */
+    }
+    pthread_mutex_unlock(&s->model->lock);
+}
+
 static void readmit_paused(struct calla_scheduler *s) {
     if (s->n_running == 0) s->wait_for_finish = false;
     while (s->paused != NULL && !s->wait_for_finish && s->n_running < s->n_slots) {
@@ -331,8 +357,8 @@ void calla_scheduler_step(struct calla_scheduler *s) {
     if (rc == 0) take_results(s);
     else if (rc == CALLA_ERR_CANCELLED) return;          /* the engine stops                 */
     else if (rc == CALLA_ERR_MEMORY) finish(s, s->running[0], CALLA_FINISH_ERROR, true, &err);
-    else if (rc == CALLA_ERR_NUMERIC)                    /* of this step's rows, whose states are void */
-        for (int i = s->n_pieces - 1; i >= 0; i--) finish(s, s->pieces[i].r, CALLA_FINISH_ERROR, false, &err);
+    else if (rc == CALLA_ERR_NUMERIC && s->n_pieces > 1) separate(s);
+    else if (rc == CALLA_ERR_NUMERIC) finish(s, s->pieces[0].r, CALLA_FINISH_ERROR, false, &err);
     else {
         s->failed = true;
         s->failure = err;

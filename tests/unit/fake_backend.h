@@ -26,6 +26,7 @@ struct calla_backend {
     int32_t *sampled;                 /* [max_rows]                                   */
     struct calla_sampler_scratch *sampler;
     int    fail_at_step, step_us;     /* 0: never, none                               */
+    bool   nan_fails_step;            /* as the CPU backend: all states of the step are void */
     _Atomic int n_steps;
     int    n_rows_run;
     struct { int n_rows, n_single, n_off_grid, n_states; } log[FAKE_STEPS]; /* of each step: rows, states with one row, pieces that end off the grid, states */
@@ -164,6 +165,11 @@ static int fake_step(struct calla_backend *b, const struct calla_batch *batch, s
     }
     b->n_rows_run += batch->n_rows;
     b->n_steps++;
+    for (int i = 0; b->nan_fails_step && i < batch->n_rows; i++)
+        if (batch->rows[i].sampler != NULL && batch->rows[i].token == FAKE_NAN_ID) {
+            for (int j = 0; j < batch->n_rows; j++) batch->rows[j].state->hash ^= 1;
+            return calla_fail(err, CALLA_ERR_NUMERIC, "row %d is not finite", i);
+        }
     return 0;
 }
 static const float *fake_row_logits(struct calla_backend *b, int i) { return b->logits + (size_t)i * FAKE_V; }

@@ -484,20 +484,23 @@ static void test_clients_that_leave_and_an_engine_that_stops(void **unused) {
 
 static void test_a_row_that_is_not_finite_ends_its_own_request_only(void **unused) {   /* UR53 */
     (void)unused;
-    struct calla_model *m = fake_model((struct fake_options){ .kept = 4 });
-    struct calla_engine *e = start(m, 8);
-    int32_t *good = make_ids(1, 300), *bad = make_ids(2, 300);
+    int32_t *good = make_ids(1, 900), *bad = make_ids(2, 900);
     static struct answer a;
-    bad[299] = FAKE_NAN_ID;
-    struct calla_request *r[4];
-    for (int i = 0; i < 4; i++) r[i] = submit(e, i == 2 ? bad : good, 300, 12, sampling(1, (uint64_t)i));
-    for (int i = 0; i < 4; i++) {
-        collect(&r[i], &a);
-        if (i != 2) is_right(&a, good, 300, 12, sampling(1, (uint64_t)i));
-        else assert_true(a.done.finish == CALLA_FINISH_ERROR && a.done.err.code == CALLA_ERR_NUMERIC && a.n == 0);
+    bad[899] = FAKE_NAN_ID;
+    for (int fails_step = 0; fails_step < 2; fails_step++) {
+        struct calla_model *m = fake_model((struct fake_options){ .kept = 4 });
+        m->backend->nan_fails_step = fails_step;
+        struct calla_engine *e = start(m, 8);
+        struct calla_request *r[6];
+        for (int i = 0; i < 6; i++) r[i] = submit(e, i == 2 ? bad : good, i == 2 ? 900 : 300 + 100 * i, 300, sampling(1, (uint64_t)i));
+        for (int i = 0; i < 6; i++) {
+            collect(&r[i], &a);
+            if (i != 2) is_right(&a, good, 300 + 100 * i, 300, sampling(1, (uint64_t)i));
+            else assert_true(a.done.finish == CALLA_FINISH_ERROR && a.done.err.code == CALLA_ERR_NUMERIC && a.n == 0);
+        }
+        stop(&e, m);
     }
     free(good); free(bad);
-    stop(&e, m);
 }
 
 static void test_a_device_that_faults_ends_everything_and_stays_ended(void **unused) {
