@@ -9,6 +9,8 @@ static const struct cli_command commands[] = {
     { "tokenize", "text on stdin to ids", cmd_tokenize },
     { "render", "a chat request on stdin to its prompt and ids", cmd_render },
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
+    { "run", "one question, one answer", cmd_run },
+    { "chat", "a conversation in the terminal", cmd_chat },
     { "bench", "tokens a second", cmd_bench },
     { "logits", "the best logits at every position of given ids", cmd_logits },
     { "synth", "writes a random checkpoint", cmd_synth },
