@@ -33,8 +33,10 @@ static double normal(uint64_t key, uint64_t i) {
 
 /* ---- matrices ------------------------------------------------------------- */
 
-/* One group of 64 codes, with the lowest and the highest at two random places. */
-static void group_codes(uint8_t *q, uint64_t key, uint64_t group, int bits) {
+/* One group of 64 codes, with the lowest and the highest at two random places; returns the sign of the group.  Codes
+ * are -half .. half - 1, so without signs every matrix would have the mean of half a step, all channels would drift
+ * together, and all tokens choose the same experts (67 of 256 for 512 tokens instead of nearly all). */
+static int group_codes(uint8_t *q, uint64_t key, uint64_t group, int bits) {
     const uint64_t at = key + group * 16;
     if (bits == 4) {
         for (int w = 0; w < 4; w++) {
@@ -51,6 +53,7 @@ static void group_codes(uint8_t *q, uint64_t key, uint64_t group, int bits) {
     const int lo = (int)(ends & 63), hi = (lo + 1 + (int)(ends >> 6 & 0xffff) % 63) & 63;
     q[lo] = 0;
     q[hi] = (uint8_t)((1 << bits) - 1);
+    return ends >> 22 & 1 ? -1 : 1;
 }
 
 /* log2 of the step between codes. */
@@ -80,19 +83,20 @@ static int matrix_rows(const struct synth *s, const struct calla_target *target,
         rc = calla_fail(err, CALLA_ERR_MEMORY, "%s: out of memory for %d rows", item->mlx, n);
         goto out;
     }
-    for (size_t g = 0; g < (size_t)n * groups; g++)
-        group_codes(q + g * CALLA_GROUP, key, (uint64_t)row * groups + g, bits);
-    if (s->targets->hf) {
-        for (size_t i = 0; i < count; i++) wide[i] = calla_bf16_from_f32((float)(q[i] - half) * step);
-        rc = calla_target_put_bf16(s->targets, target, row, n, wide, err);
-    } else {
-        uint16_t *biases = wide + (size_t)n * groups;
-        for (size_t g = 0; g < (size_t)n * groups; g++) {
-            wide[g] = calla_bf16_from_f32(step);
-            biases[g] = calla_bf16_from_f32(-(float)half * step);
+    uint16_t *biases = wide + (size_t)n * groups;
+    for (size_t g = 0; g < (size_t)n * groups; g++) {
+        uint8_t *codes = q + g * CALLA_GROUP;
+        const float scale = step * (float)group_codes(codes, key, (uint64_t)row * groups + g, bits);
+        if (s->targets->hf)
+            for (size_t i = 0; i < CALLA_GROUP; i++)
+                wide[g * CALLA_GROUP + i] = calla_bf16_from_f32((float)(codes[i] - half) * scale);
+        else {
+            wide[g] = calla_bf16_from_f32(scale);
+            biases[g] = calla_bf16_from_f32(-(float)half * scale);
         }
-        rc = calla_target_put_quant(s->targets, target, row, n, q, wide, biases, q + count, err);
     }
+    rc = s->targets->hf ? calla_target_put_bf16(s->targets, target, row, n, wide, err)
+                        : calla_target_put_quant(s->targets, target, row, n, q, wide, biases, q + count, err);
 out:
     free(q);
     free(wide);

@@ -2,7 +2,7 @@
  * seed however many threads write it.
  *
  * The weights lie on the quantisation grid: integers -8..7 (routers -128..127)
- * times a power of two, both ends in each group of 64, norms on multiples of
+ * times a power of two of either sign, both ends in each group of 64, norms on multiples of
  * 1/128 or 1/64.  So both layouts hold the same weights, and quantising the hf
  * layout gives the mlx layout bit for bit.  Scales are chosen so that each
  * matrix keeps the variance of its input: activations stay in range through
