@@ -5,10 +5,11 @@
 
 enum { SCAN_ROWS = 64, SCAN_COLS = VEC_SCAN * CPU_LANES };
 
-/* Some columns of the state over some rows.  A row's update and the next row's
- * sums P and R go over the state together: one load, one store, four
- * operations an element, so the arithmetic is the limit and not L1. */
-INLINE void scan_columns(float *s, const float *q, const float *k, size_t qk_stride, const float *v, size_t v_stride,
+/* Some columns of the state, `step` floats from key to key, over some rows.  A
+ * row's update and the next row's sums P and R go over the state together: one
+ * load, one store, four operations an element, so the arithmetic is the limit
+ * and not L1. */
+INLINE void scan_columns(float *s, size_t step, const float *q, const float *k, size_t qk_stride, const float *v, size_t v_stride,
                          const float *decay, const float *beta, size_t gate_stride, const float *kq, float *o,
                          size_t o_stride, int n_rows) {
     vec p[VEC_SCAN], r[VEC_SCAN], d[VEC_SCAN];
@@ -17,7 +18,7 @@ INLINE void scan_columns(float *s, const float *q, const float *k, size_t qk_str
     for (int i = 0; i < CALLA_RECUR; i++) {
         const vec ki = v_set1(k[i]), qi = v_set1(q[i]);
         for (int c = 0; c < VEC_SCAN; c++) {
-            const vec u = v_load(s + i * CALLA_RECUR + c * CPU_LANES);
+            const vec u = v_load(s + (size_t)i * step + c * CPU_LANES);
             p[c] = v_fma(ki, u, p[c]);
             r[c] = v_fma(qi, u, r[c]);
         }
@@ -32,7 +33,7 @@ INLINE void scan_columns(float *s, const float *q, const float *k, size_t qk_str
         if (t + 1 == n_rows) {
             for (int i = 0; i < CALLA_RECUR; i++)
                 for (int c = 0; c < VEC_SCAN; c++) {
-                    float *at = s + i * CALLA_RECUR + c * CPU_LANES;
+                    float *at = s + (size_t)i * step + c * CPU_LANES;
                     v_store(at, v_fma(v_set1(k[i]), d[c], v_mul(f, v_load(at))));
                 }
             return;
@@ -41,7 +42,7 @@ INLINE void scan_columns(float *s, const float *q, const float *k, size_t qk_str
         for (int i = 0; i < CALLA_RECUR; i++) {
             const vec ki = v_set1(k[i]), kni = v_set1(kn[i]), qni = v_set1(qn[i]);
             for (int c = 0; c < VEC_SCAN; c++) {
-                float *at = s + i * CALLA_RECUR + c * CPU_LANES;
+                float *at = s + (size_t)i * step + c * CPU_LANES;
                 const vec u = v_fma(ki, d[c], v_mul(f, v_load(at)));
                 v_store(at, u);
                 p[c] = v_fma(kni, u, p[c]);
@@ -55,19 +56,32 @@ INLINE void scan_columns(float *s, const float *q, const float *k, size_t qk_str
     }
 }
 
+/* Blocks of columns stay in L1 over the rows; for several rows they are copied
+ * together, because every second 256 bytes fill only half of the cache's sets. */
 static void ISA(gdn_scan)(float *s, const float *q, const float *k, size_t qk_stride, const float *v, size_t v_stride,
                           const float *decay, const float *beta, size_t gate_stride, float *o, size_t o_stride,
                           int n_rows) {
+    float block[CALLA_RECUR * SCAN_COLS], kq[SCAN_ROWS];
+
     for (int t0 = 0; t0 < n_rows; t0 += SCAN_ROWS) {
         const int n = n_rows - t0 < SCAN_ROWS ? n_rows - t0 : SCAN_ROWS;
-        const size_t at = (size_t)t0;
-        float kq[SCAN_ROWS];
-        for (int t = 0; t < n; t++)
-            kq[t] = v_dot(k + (at + (size_t)t) * qk_stride, q + (at + (size_t)t) * qk_stride, CALLA_RECUR);
-        for (int c = 0; c < CALLA_RECUR; c += SCAN_COLS)
-            scan_columns(s + c, q + at * qk_stride, k + at * qk_stride, qk_stride, v + at * v_stride + c, v_stride,
-                         decay + at * gate_stride, beta + at * gate_stride, gate_stride, kq, o + at * o_stride + c,
-                         o_stride, n);
+        for (int t = 0; t < n; t++) kq[t] = v_dot(k + (size_t)t * qk_stride, q + (size_t)t * qk_stride, CALLA_RECUR);
+        for (int c = 0; c < CALLA_RECUR; c += SCAN_COLS) {
+            if (n < 4) {
+                scan_columns(s + c, CALLA_RECUR, q, k, qk_stride, v + c, v_stride, decay, beta, gate_stride, kq, o + c,
+                             o_stride, n);
+                continue;
+            }
+            for (int i = 0; i < CALLA_RECUR; i++) memcpy(block + i * SCAN_COLS, s + i * CALLA_RECUR + c, SCAN_COLS * sizeof *s);
+            scan_columns(block, SCAN_COLS, q, k, qk_stride, v + c, v_stride, decay, beta, gate_stride, kq, o + c, o_stride, n);
+            for (int i = 0; i < CALLA_RECUR; i++) memcpy(s + i * CALLA_RECUR + c, block + i * SCAN_COLS, SCAN_COLS * sizeof *s);
+        }
+        q += (size_t)n * qk_stride;
+        k += (size_t)n * qk_stride;
+        v += (size_t)n * v_stride;
+        o += (size_t)n * o_stride;
+        decay += (size_t)n * gate_stride;
+        beta += (size_t)n * gate_stride;
     }
 }
 
@@ -114,49 +128,50 @@ INLINE float attn_softmax(float *score, int n_keys, float *m, float *l) {
     return carry;
 }
 
-/* acc = acc * carry + p v for nq queries; each ends at its own n_keys, because
- * what lies in invisible slots may be anything. */
-INLINE void attn_values(float *const *acc, const float *p, const float *carry, const int *n_keys, int nq,
+/* acc = acc * carry, then acc += p_j v_j for the slots j of [begin, end). */
+INLINE void attn_values(float *const *acc, const float *p, const float *carry, int nq, int begin, int end,
                         const uint16_t *v_panel) {
-    int common = n_keys[0];
-    for (int i = 1; i < nq; i++) common = n_keys[i] < common ? n_keys[i] : common;
     for (int c = 0; c < CALLA_HEAD; c += VEC_ATTN_V * CPU_LANES) {
-        vec sum[VEC_ATTN_Q][VEC_ATTN_V], val[VEC_ATTN_V];
+        vec sum[VEC_ATTN_Q][VEC_ATTN_V];
         for (int i = 0; i < nq; i++)
             for (int b = 0; b < VEC_ATTN_V; b += 2) {
                 sum[i][b] = v_mul(v_load(acc[i] + c + b * CPU_LANES), v_set1(carry[i]));
                 sum[i][b + 1] = v_mul(v_load(acc[i] + c + (b + 1) * CPU_LANES), v_set1(carry[i]));
                 v_mix(&sum[i][b], &sum[i][b + 1]);
             }
-        for (int j = 0; j < common; j++) {
+        for (int j = begin; j < end; j++) {
+            vec val[VEC_ATTN_V];
             for (int b = 0; b < VEC_ATTN_V; b += 2)
                 v_load_bf16_mixed(v_panel + j * CALLA_HEAD + c + b * CPU_LANES, &val[b], &val[b + 1]);
             for (int i = 0; i < nq; i++)
                 for (int b = 0; b < VEC_ATTN_V; b++)
                     sum[i][b] = v_fma(v_set1(p[i * CPU_PAGE + j]), val[b], sum[i][b]);
         }
-        for (int i = 0; i < nq; i++) {
-            for (int j = common; j < n_keys[i]; j++)
-                for (int b = 0; b < VEC_ATTN_V; b += 2) {
-                    v_load_bf16_mixed(v_panel + j * CALLA_HEAD + c + b * CPU_LANES, &val[b], &val[b + 1]);
-                    sum[i][b] = v_fma(v_set1(p[i * CPU_PAGE + j]), val[b], sum[i][b]);
-                    sum[i][b + 1] = v_fma(v_set1(p[i * CPU_PAGE + j]), val[b + 1], sum[i][b + 1]);
-                }
+        for (int i = 0; i < nq; i++)
             for (int b = 0; b < VEC_ATTN_V; b += 2) {
                 v_unmix(&sum[i][b], &sum[i][b + 1]);
                 v_store(acc[i] + c + b * CPU_LANES, sum[i][b]);
                 v_store(acc[i] + c + (b + 1) * CPU_LANES, sum[i][b + 1]);
             }
-        }
     }
 }
 
+/* The slots that all see are summed together; each query then ends at its own
+ * n_keys, because what lies in invisible slots may be anything. */
 INLINE void attn_some(float *const *acc, float *m, float *l, const float *const *q, const int *n_keys, int nq,
                       const uint16_t *k_panel, const uint16_t *v_panel, float *score) {
+    const float one = 1.0f;
     float carry[VEC_ATTN_Q];
+    int common = n_keys[0];
+
     attn_scores(score, q, nq, k_panel);
-    for (int i = 0; i < nq; i++) carry[i] = attn_softmax(score + i * CPU_PAGE, n_keys[i], &m[i], &l[i]);
-    attn_values(acc, score, carry, n_keys, nq, v_panel);
+    for (int i = 0; i < nq; i++) {
+        carry[i] = attn_softmax(score + i * CPU_PAGE, n_keys[i], &m[i], &l[i]);
+        common = n_keys[i] < common ? n_keys[i] : common;
+    }
+    attn_values(acc, score, carry, nq, 0, common, v_panel);
+    for (int i = 0; i < nq; i++)
+        if (n_keys[i] > common) attn_values(acc + i, score + i * CPU_PAGE, &one, 1, common, n_keys[i], v_panel);
 }
 
 static void ISA(attn_page)(float *const *acc, float *m, float *l, const float *const *q, const int *n_keys, int n_q,
