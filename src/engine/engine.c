@@ -15,12 +15,12 @@ struct calla_engine {
     struct calla_model *model;
     pthread_t thread;
     atomic_bool stop;                  /* any thread sets it; also ends a running step */
-    struct calla_scheduler scheduler;  /* engine thread; n_sampled: any thread reads   */
+    struct calla_scheduler scheduler;  /* engine thread; any thread reads its two atomics */
 
     pthread_mutex_t lock;
     pthread_cond_t  changed;
     struct calla_request *first, *last; /* the queue                                   */
-    int  n_queued, n_running, queue_limit; /* n_running: as of the last step           */
+    int  n_queued, queue_limit;
     bool failed;
     struct calla_err failure;
 #ifdef CALLA_TEST_HOOKS
@@ -76,7 +76,7 @@ static void *engine_main(void *arg) {
             pthread_cond_wait(&e->changed, &e->lock);
         while (calla_scheduler_has_room(s) && !s->failed && e->first != NULL) {
             struct calla_request *r = pop(e);
-            e->n_running++;
+            atomic_fetch_add(&s->n_active, 1);
             pthread_mutex_unlock(&e->lock);      /* a state may have to be copied     */
             calla_scheduler_admit(s, r);
             pthread_mutex_lock(&e->lock);
@@ -84,8 +84,6 @@ static void *engine_main(void *arg) {
         pthread_mutex_unlock(&e->lock);
         if (!s->failed) calla_scheduler_step(s);
         pthread_mutex_lock(&e->lock);
-        e->n_running = s->n_running;
-        for (const struct calla_request *r = s->paused; r != NULL; r = r->next) e->n_running++;
         if (s->failed && !e->failed) {
             e->failed = true;
             e->failure = s->failure;
@@ -141,7 +139,7 @@ void calla_engine_stop(struct calla_engine **engine) {
 void calla_engine_status(const struct calla_engine *engine, struct calla_engine_status *out) {
     struct calla_engine *e = (struct calla_engine *)engine;   /* for the lock */
     pthread_mutex_lock(&e->lock);
-    *out = (struct calla_engine_status){ .n_running = e->n_running, .n_queued = e->n_queued, .queue_limit = e->queue_limit,
+    *out = (struct calla_engine_status){ .n_running = atomic_load(&e->scheduler.n_active), .n_queued = e->n_queued, .queue_limit = e->queue_limit,
                                          .n_sampled = atomic_load(&e->scheduler.n_sampled), .failed = e->failed };
     pthread_mutex_unlock(&e->lock);
 }
@@ -153,11 +151,11 @@ int calla_request_submit(struct calla_engine *e, const struct calla_request_para
     int rc = calla_request_new(&r, e->model, params, err);
     if (rc != 0) return rc;
     pthread_mutex_lock(&e->lock);
-    const int n_free = e->model->plan.n_sequences - e->n_running;   /* these will not wait */
+    const int n_active = atomic_load(&e->scheduler.n_active), n_free = e->model->plan.n_sequences - n_active;   /* these will not wait */
     if (e->failed) {
         rc = calla_fail(err, CALLA_ERR_DEVICE, "the engine has failed: %s", e->failure.message);
     } else if (e->n_queued >= e->queue_limit + n_free) {
-        rc = calla_fail(err, CALLA_ERR_BUSY, "%d requests run and %d wait, the most that may; try again", e->n_running, e->n_queued);
+        rc = calla_fail(err, CALLA_ERR_BUSY, "%d requests run and %d wait, the most that may; try again", n_active, e->n_queued);
     } else {
         atomic_fetch_add(&r->refs, 1);
 #ifdef CALLA_TEST_HOOKS

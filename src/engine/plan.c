@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 enum {
-    DEFAULT_ROWS = 512, DEFAULT_SEQUENCES = 8, MOST_KEPT = 256,
+    DEFAULT_ROWS = 512, DEFAULT_SEQUENCES = 8, MOST_KEPT = 64,
     POOL_TOKENS = 2 * CALLA_MAX_CTX,     /* a default pool does not grow past this   */
     LOGIT_ROWS = 64                      /* of one step, beside the decoding rows    */
 };
@@ -132,7 +132,7 @@ static void share_rest(struct calla_plan *p, const struct calla_backend_ops *ops
 
     const uint64_t page = p->bytes.kv_page_bytes ? p->bytes.kv_page_bytes : 1;
     const uint64_t spare_pages = (left - (uint64_t)p->n_kept * state) / page;
-    uint64_t pool = (uint64_t)ctx_tokens * (uint64_t)(p->n_sequences + p->n_kept);
+    uint64_t pool = (uint64_t)ctx_tokens * (uint64_t)(p->n_sequences + (p->n_kept < 4 ? p->n_kept : 4));   /* kept ones share pages */
     if (pool > POOL_TOKENS) pool = POOL_TOKENS;
     const uint64_t least = least_pool(p, ctx_tokens), most = least + spare_pages * (uint64_t)p->bytes.kv_page_tokens;
     if (pool < least) pool = least;

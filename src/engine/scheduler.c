@@ -51,6 +51,7 @@ static void finish(struct calla_scheduler *s, struct calla_request *r, enum call
     }
     remove_running(s, r);
     s->wait_for_finish = false;
+    atomic_fetch_sub(&s->n_active, 1);
     calla_request_put_done(r, how, err);
     calla_request_unref(r);
 }

@@ -25,6 +25,7 @@ struct calla_scheduler {
     unsigned turn;
     const atomic_bool *stop;            /* ends a step early                           */
     _Atomic uint64_t n_sampled;
+    _Atomic int n_active;               /* running and paused; falls before DONE is there to be read */
     bool     failed;
     struct calla_err failure;
 };
@@ -34,7 +35,8 @@ int  calla_scheduler_open(struct calla_scheduler *s, struct calla_model *m, cons
 void calla_scheduler_close(struct calla_scheduler *s);
 
 bool calla_scheduler_has_room(const struct calla_scheduler *s);
-/* Takes the reference.  The request runs from the next step on. */
+/* Takes the reference, which n_active counts already.  The request runs from
+ * the next step on. */
 void calla_scheduler_admit(struct calla_scheduler *s, struct calla_request *r);
 /* Ends what was cancelled, puts paused requests back, runs one step. */
 void calla_scheduler_step(struct calla_scheduler *s);

@@ -11,3 +11,11 @@ $O/test-hooks/%.o: %.c
 	$(CC) $(BASE) -DCALLA_TEST_HOOKS $(CFLAGS) $(PKGFLAGS) -MMD -MP -c -o $@ $<
 
 -include $(HOOKS_OBJ:.o=.d)
+
+# Programs that link against the library.
+ENGINE_TESTS := $O/tests/engine/ladder $O/tests/engine/allocations
+TEST_PROGRAMS += $(ENGINE_TESTS)
+$O/tests/engine/allocations: WRAP := $(foreach f,malloc calloc realloc posix_memalign,-Wl,--wrap=$f)
+$O/tests/engine/%: $O/tests/engine/%.o $O/libcalla.a
+	$(CC) $(SAN) $(LDFLAGS) $(WRAP) -o $@ $^ $(LIBS)
+-include $(ENGINE_TESTS:=.d)

@@ -267,6 +267,18 @@ static void test_the_queue_is_bounded(void **unused) {
     stop(&e, m);
 }
 
+/* A place is free when the end of the request that had it can be read. */
+static void test_a_reader_of_the_end_can_ask_at_once(void **unused) {
+    (void)unused;
+    struct calla_model *m = fake_model((struct fake_options){ .sequences = 1, .kept = 2 });
+    struct calla_engine *e = start(m, 0);
+    int32_t *ids = make_ids(1, 40);
+    static struct answer a;
+    for (int i = 0; i < 500; i++) ask(e, ids, 1 + i % 40, i % 3, sampling(0, 0), &a);
+    free(ids);
+    stop(&e, m);
+}
+
 static void test_pages_run_out_and_every_request_still_ends_right(void **unused) {
     (void)unused;
     /* 40 pages; eight requests that want up to 17 each, with kept states in between. */
@@ -558,6 +570,7 @@ int main(void) {
         cmocka_unit_test(test_a_short_prompt_passes_a_long_one_and_decoding_goes_on),
         cmocka_unit_test(test_many_long_prompts_all_move_when_few_rows_fit),
         cmocka_unit_test(test_the_queue_is_bounded),
+        cmocka_unit_test(test_a_reader_of_the_end_can_ask_at_once),
         cmocka_unit_test(test_pages_run_out_and_every_request_still_ends_right),
         cmocka_unit_test(test_a_request_larger_than_the_pool_fails_with_numbers),
         cmocka_unit_test(test_lengths_and_stop_ids),
