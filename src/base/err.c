@@ -4,12 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
+/* Names from files go into messages: one line, no escape sequence for the
+ * terminal, no character cut in half by the buffer's end. */
+static void tidy(struct calla_err *err) {
+    size_t n = strlen(err->message);
+    if (n == sizeof err->message - 1) n -= calla_utf8_unfinished(err->message, n);
+    err->message[n] = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)err->message[i] < 0x20 || err->message[i] == 0x7f) err->message[i] = '?';
+}
+
 int calla_fail(struct calla_err *err, int code, const char *fmt, ...) {
     if (err == NULL) return code;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
+    tidy(err);
     err->code = code;
     return code;
 }
@@ -22,6 +35,6 @@ void calla_err_prefix(struct calla_err *err, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof err->message) return;
-    snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
+    if (n >= 0 && (size_t)n < sizeof err->message) snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
+    tidy(err);
 }

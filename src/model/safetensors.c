@@ -36,12 +36,15 @@ void calla_tensor_shape_text(const struct calla_tensor *t, char *out, size_t cap
 struct cursor {
     const unsigned char *begin, *p, *end;   /* of the header's JSON */
     const char *path;
+    const char *tensor;                     /* whose entry is read; NULL: none     */
     char *names;                            /* where the next decoded string goes; room for the whole header */
     struct calla_err *err;
 };
 
 static int bad(const struct cursor *c, const char *what) {
-    return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: header, byte %zu: %s", c->path, (size_t)(c->p - c->begin) + 8, what);
+    const size_t at = (size_t)(c->p - c->begin) + 8;
+    if (c->tensor != NULL) return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: tensor %s: header, byte %zu: %s", c->path, c->tensor, at, what);
+    return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: header, byte %zu: %s", c->path, at, what);
 }
 
 static void blanks(struct cursor *c) {
@@ -101,7 +104,7 @@ static int string(struct cursor *c, const char **out, size_t *n_out) {
         if (c->p >= c->end) return bad(c, "the header ends inside a string");
         const unsigned char ch = *c->p++;
         if (ch == '"') break;
-        if (ch < 0x20) return bad(c, "a control character inside a string");
+        if (ch < 0x20 || ch == 0x7f) return bad(c, "a control character inside a string");
         if (ch != '\\') *w++ = (char)ch;
         else if (!unescape(c, &w)) return bad(c, "a wrong escape inside a string");
     }
@@ -134,8 +137,7 @@ static int numbers(struct cursor *c, uint64_t *v, int cap, int *n) {
     if (!take(c, '[')) return bad(c, "a list of numbers is expected");
     if (take(c, ']')) return 0;
     for (;;) {
-        if (*n == cap) return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: header, byte %zu: more than %d numbers in a list",
-                                         c->path, (size_t)(c->p - c->begin) + 8, cap);
+        if (*n == cap) return bad(c, cap == 2 ? "more than 2 numbers in a list" : "more than 8 numbers in a list");
         const int rc = whole(c, &v[*n]);
         if (rc != 0) return rc;
         ++*n;
@@ -161,13 +163,21 @@ static int metadata(struct cursor *c) {
     }
 }
 
+/* How much of a text from the file a message shows: at most 40 bytes, whole
+ * characters, up to the first control character. */
+static int shown(const char *text) {
+    size_t n = 0;
+    while (n < 40 && (unsigned char)text[n] >= 0x20 && text[n] != 0x7f) n++;
+    return (int)calla_utf8_valid_prefix(text, n);
+}
+
 static int dtype_of(const struct cursor *c, const char *text, struct calla_tensor *t) {
     for (int d = 0; d < CALLA_N_DTYPES; d++)
         if (strcmp(text, dtypes[d].name) == 0) {
             t->dtype = (enum calla_dtype)d;
             return 0;
         }
-    return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: tensor %s: unknown dtype '%.20s'", c->path, t->name, text);
+    return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: tensor %s: unknown dtype '%.*s'", c->path, t->name, shown(text), text);
 }
 
 /* {"dtype": .., "shape": [..], "data_offsets": [begin, end]}, in any order, each once. */
@@ -184,16 +194,13 @@ static int tensor_body(struct cursor *c, struct calla_tensor *t) {
         if (!take(c, ':')) return bad(c, "':' is expected");
         const unsigned bit = strcmp(key, "dtype") == 0 ? 1 : strcmp(key, "shape") == 0 ? 2 : strcmp(key, "data_offsets") == 0 ? 4 : 0;
         if (bit == 0 || (seen & bit) != 0)
-            return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: tensor %s: %s key '%.40s'", c->path, t->name,
-                              bit ? "repeated" : "unknown", key);
+            return calla_fail(c->err, CALLA_ERR_FORMAT, "%s: tensor %s: %s key '%.*s'", c->path, t->name,
+                              bit ? "repeated" : "unknown", shown(key), key);
         seen |= bit;
         if (bit == 1) rc = string(c, &text, &n) || dtype_of(c, text, t);
         else if (bit == 2) rc = numbers(c, t->dims, CALLA_TENSOR_DIMS, &t->n_dims);
         else rc = numbers(c, offsets, 2, &n_offsets);
-        if (rc != 0) {
-            if (bit != 1) calla_err_prefix(c->err, "tensor %s", t->name);
-            return CALLA_ERR_FORMAT;
-        }
+        if (rc != 0) return CALLA_ERR_FORMAT;
         c->names = keep;
     } while (take(c, ','));
     if (!take(c, '}')) return bad(c, "',' or '}' is expected");
@@ -294,8 +301,10 @@ static int table(struct cursor *c, struct calla_safetensors *st) {
             }
             struct calla_tensor *t = &st->tensors[st->n_tensors];
             *t = (struct calla_tensor){ .name = name };
+            c->tensor = name;
             if ((rc = tensor_body(c, t)) != 0 || (rc = tensor_range(c, t, st->data_bytes)) != 0) return rc;
             st->n_tensors++;
+            c->tensor = NULL;
         }
         if (take(c, '}')) break;
         if (!take(c, ',')) return bad(c, "',' or '}' is expected");

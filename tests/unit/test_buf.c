@@ -41,11 +41,26 @@ static void test_prefix_keeps_the_message(void **unused) {
     assert_int_equal(err.code, CALLA_ERR_FORMAT);
 }
 
+static void test_a_message_is_one_line_of_whole_characters(void **unused) {
+    (void)unused;
+    struct calla_err err;
+    char name[1200];
+    calla_fail(&err, CALLA_ERR_FORMAT, "tensor %s", "a\nb\x1b[2J\x7f");
+    assert_string_equal(err.message, "tensor a?b?[2J?");
+    for (size_t i = 0; i + 1 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa4", 2);
+    name[sizeof name - 1] = 0;
+    calla_fail(&err, CALLA_ERR_FORMAT, "%s", name);
+    assert_int_equal(strlen(err.message), sizeof err.message - 2);   /* 1,023 bytes would end in half an "a umlaut" */
+    calla_err_prefix(&err, "\tfile");
+    assert_int_equal(strncmp(err.message, "?file: ", 7), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_appends_add_up),
         cmocka_unit_test(test_limit_fails_and_stays_failed),
         cmocka_unit_test(test_prefix_keeps_the_message),
+        cmocka_unit_test(test_a_message_is_one_line_of_whole_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

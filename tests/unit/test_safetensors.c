@@ -26,6 +26,7 @@ static void refused(const char *json, size_t n_data, const char *part) {
     struct calla_err err = { 0 };
     assert_int_equal(parse(json, n_data, &st, &err), CALLA_ERR_FORMAT);
     assert_non_null(strstr(err.message, "f.safetensors"));
+    assert_null(strpbrk(err.message, "\n\r\x1b"));
     if (strstr(err.message, part) == NULL) fail_msg("'%s' does not say '%s'", err.message, part);
     assert_null(st.tensors);
 }
@@ -98,6 +99,8 @@ static void test_range_and_shape_agree(void **unused) {
     refused(ONE("\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]"), 4, "more than 2^64");
     refused(ONE("\"dtype\":\"F32\",\"shape\":[4611686018427387905],\"data_offsets\":[0,4]"), 4, "more than 2^64");
     refused(ONE("\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]"), 4, "unknown dtype 'F33'");
+    refused(ONE("\"dtype\":\"F3\\n2\",\"shape\":[1],\"data_offsets\":[0,4]"), 4, "unknown dtype 'F3'");   /* found by fuzzing */
+    refused(ONE("\"\\u001b[2J\":1"), 4, "unknown key ''");
     refused(ONE("\"shape\":[1],\"data_offsets\":[0,4]"), 4, "tensor x: no dtype");
     refused(ONE("\"dtype\":\"F32\",\"data_offsets\":[0,4]"), 4, "tensor x: no shape");
     refused(ONE("\"dtype\":\"F32\",\"shape\":[1]"), 4, "tensor x: no data_offsets");
