@@ -95,6 +95,16 @@ def messages(rng, odd):
     if rng.random() < .5: out.append(message(rng, "user", odd))
     return nonsense(rng) if odd and rng.random() < .02 else out
 
+def user(content): return {"role": "user", "content": content}
+
+def says(content): return {"messages": [user("x"), {"role": "assistant", "content": content}]}
+
+# What chance makes too seldom to rely on.
+CASES = [says(t) for t in ("a <think> b <think>\n c\n</think> d </think>\n e", "<think><think></think></think>", "\n</think>\n", "</think> ", "\n\n<think>\n\n</think>")]
+CASES += [{"messages": [user([{"text": [s, {s: s}]}])]} for s in ("it's", "\"", "'\"", "\\", "\x00\x7f\x85\xad", "\u200b\ufeff\u2028", "\U000e0001\U0010ffff\ue000", "é中\U0001f600 \t\n\r")]
+CASES += [{"messages": [user([{"text": v}])]} for v in (10 ** 30, 1e999, -1e999, [1e999, -0.0, 1e22], {"a": None, "b": [True, {}]}, [], {})]
+CASES += [{"messages": [user(t)]} for t in ("<tool_response></tool_response>", "<tool_response>", "</tool_response>", "<tool_response></tool_response>.")]
+
 def request(rng):
     odd = rng.random() < .4
     r = {"messages": messages(rng, odd)}

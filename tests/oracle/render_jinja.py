@@ -43,7 +43,7 @@ def check_vectors(build, tally):
 
 def check_random(build, rng, n, tally):
     counted, accepted, raised, thrown = Counted(), 0, 0, 0
-    requests = [conversations.request(rng) for _ in range(n)]
+    requests = conversations.CASES + [conversations.request(rng) for _ in range(n)]
     for r, got in zip(requests, run(build, requests)):
         want, plain = counted.render(variables(r)), None
         if isinstance(want, str):
