@@ -63,7 +63,8 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i - 1], "--data") == 0) p.data = value;
         else if (strcmp(argv[i - 1], "--work") == 0) p.work = value;
         else if (strcmp(argv[i - 1], "--demo") == 0) p.demo = value;
-        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, p.runner->name) == 0) continue;
+        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, runner_reference.name) == 0) p.runner = &runner_reference;
+        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, runner_cpu.name) == 0) p.runner = &runner_cpu;
         else fixture_die("unknown: %s %s", argv[i - 1], value);
     }
     if (is_long) {

@@ -17,11 +17,12 @@ struct runner {
 
     /* What rounding may cost; the reasons stand where the runner is defined. */
     double last_row;                               /* largest difference in a last row's logits    */
+    double last_row_demo;                          /* its logits reach 27, the tiny ones 7          */
     double best_share;                             /* of the positions with a margin above 1e-3    */
     double tap;                                    /* of a tap, as a share of its largest value    */
 };
 
-extern const struct runner runner_reference;
+extern const struct runner runner_reference, runner_cpu;
 
 /* Where the data is and what is to run. */
 struct plan {
