@@ -86,7 +86,8 @@ test: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build
 	@$(PYTHON) tests/run.py --build $O quick
 
-test-all: deps
+test-all:
+	@sh tools/deps.sh all
 	@$(MAKE) --no-print-directory -j$(JOBS) test-build
 	@$(PYTHON) tests/run.py --build $O all
 

@@ -1,9 +1,28 @@
 #!/bin/sh
 # Installs what calla is built and tested with, or says which line does it.
+# usage: deps.sh [all]    all: also what only make test-all uses; where that is missing its tests are skipped
 set -eu
 
 debian="gcc make pkg-config libevent-dev libjson-c-dev libpcre2-dev libutf8proc-dev libzstd-dev libxxhash-dev \
 libedit-dev libcurl4-openssl-dev libssl-dev libcmocka-dev zstd python3 python3-venv python3-jinja2"
+
+optional="clang-14 libclang-rt-14-dev patch"
+
+if [ "${1:-}" = all ] && command -v dpkg-query >/dev/null 2>&1; then
+    missing=""
+    for p in $optional; do
+        dpkg-query -W -f='${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || missing="$missing $p"
+    done
+    if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "installing for test-all:$missing"
+        export DEBIAN_FRONTEND=noninteractive
+        { apt-get update -qq
+          # shellcheck disable=SC2086
+          apt-get install -y -qq $missing >/dev/null; } || echo "not installed:$missing; fuzzing is skipped"
+    elif [ -n "$missing" ]; then
+        echo "optional, for fuzzing (Debian 12):  sudo apt-get install$missing"
+    fi
+fi
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then

@@ -50,35 +50,27 @@ static int find_file(struct calla_buf *file, const char *path, struct calla_err 
     return file->failed ? calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory", path) : 0;
 }
 
-static int open_config(struct calla_tokenizer *t, const char *file, struct calla_err *err) {
-    struct calla_buf path = { 0 }, text = { 0 };
+/* The text of the tokenizer_config.json beside file; *path stays empty where
+ * there is none. */
+static int read_beside(struct calla_buf *path, struct calla_buf *text, const char *file, struct calla_err *err) {
     const char *slash = strrchr(file, '/');
-    int rc = 0;
-    calla_buf_add(&path, file, slash ? (size_t)(slash - file) + 1 : 0);
-    calla_buf_str(&path, "tokenizer_config.json");
-    if (path.failed) rc = calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory", file);
-    else if (exists(path.data)) {
-        rc = calla_tokenizer_read_file(&text, path.data, err);
-        if (rc == 0) rc = calla_tokenizer_read_config(t, path.data, text.data, text.n, err);
-    }
-    calla_buf_free(&text);
-    calla_buf_free(&path);
-    return rc;
+    calla_buf_add(path, file, slash ? (size_t)(slash - file) + 1 : 0);
+    calla_buf_str(path, "tokenizer_config.json");
+    if (path->failed) return calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory", file);
+    if (exists(path->data)) return calla_tokenizer_read_file(text, path->data, err);
+    calla_buf_clear(path);
+    return 0;
 }
 
-int calla_tokenizer_open(struct calla_tokenizer **out, const char *path, struct calla_err *err) {
-    struct calla_buf file = { 0 }, text = { 0 };
+int calla_tokenizer_new(struct calla_tokenizer **out, const char *file, const char *text, size_t n,
+                        const char *config_file, const char *config, size_t n_config, struct calla_err *err) {
     struct calla_tokenizer *t = calloc(1, sizeof *t);
     *out = NULL;
-    int rc = t ? 0 : calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory", path);
-    if (rc == 0) rc = find_file(&file, path, err);
-    if (rc == 0) rc = calla_tokenizer_read_file(&text, file.data, err);
-    if (rc == 0) rc = calla_tokenizer_read(t, file.data, text.data, text.n, err);
-    if (rc == 0) rc = open_config(t, file.data, err);
-    if (rc == 0) rc = calla_vocab_check(t, file.data, err);
+    int rc = t ? 0 : calla_fail(err, CALLA_ERR_MEMORY, "%s: no memory", file);
+    if (rc == 0) rc = calla_tokenizer_read(t, file, text, n, err);
+    if (rc == 0 && config != NULL) rc = calla_tokenizer_read_config(t, config_file, config, n_config, err);
+    if (rc == 0) rc = calla_vocab_check(t, file, err);
     if (rc == 0) rc = calla_split_compile(&t->split, err);
-    calla_buf_free(&text);
-    calla_buf_free(&file);
     if (rc != 0) {
         calla_tokenizer_close(&t);
         return rc;
@@ -87,6 +79,21 @@ int calla_tokenizer_open(struct calla_tokenizer **out, const char *path, struct 
     t->by_bytes = NULL;
     *out = t;
     return 0;
+}
+
+int calla_tokenizer_open(struct calla_tokenizer **out, const char *path, struct calla_err *err) {
+    struct calla_buf file = { 0 }, text = { 0 }, config_file = { 0 }, config = { 0 };
+    *out = NULL;
+    int rc = find_file(&file, path, err);
+    if (rc == 0) rc = calla_tokenizer_read_file(&text, file.data, err);
+    if (rc == 0) rc = read_beside(&config_file, &config, file.data, err);
+    if (rc == 0) rc = calla_tokenizer_new(out, file.data, text.data, text.n, config_file.data, config_file.n ? config.data : NULL,
+                                          config.n, err);
+    calla_buf_free(&config);
+    calla_buf_free(&config_file);
+    calla_buf_free(&text);
+    calla_buf_free(&file);
+    return rc;
 }
 
 void calla_tokenizer_close(struct calla_tokenizer **t) {
@@ -155,6 +162,7 @@ static int32_t added_at(const struct calla_tokenizer *t, const char *text, size_
 int calla_tokenizer_encode(const struct calla_tokenizer *t, const char *text, size_t n,
                            const struct calla_span *opaque, size_t n_opaque,
                            struct calla_ids *out, struct calla_err *err) {
+    if (n == 0) return 0;
     if (n > CALLA_TOKENIZER_TEXT_LIMIT)
         return calla_fail(err, CALLA_ERR_LIMIT, "%zu bytes of text, at most %zu are encoded at once", n, CALLA_TOKENIZER_TEXT_LIMIT);
     struct encoder e = { .t = t, .bpe = calla_bpe_new(t, n), .out = out, .err = err };

@@ -65,6 +65,10 @@ static inline const struct calla_merge_slot *calla_merge_find(const struct calla
     }
 }
 
+/* tokenizer.c: a tokenizer of the text of its files; config may be NULL. */
+int calla_tokenizer_new(struct calla_tokenizer **out, const char *file, const char *text, size_t n,
+                        const char *config_file, const char *config, size_t n_config, struct calla_err *err);
+
 /* tokenizer_file.c: a file, decompressed where it ends in .zst. */
 int calla_tokenizer_read_file(struct calla_buf *out, const char *path, struct calla_err *err);
 

@@ -55,17 +55,14 @@ static bool grow(struct codepoints *c) {
 }
 
 static bool add_decomposed(struct codepoints *c, uint32_t cp) {
+    enum { MOST = 4 };    /* of one character, canonically (UAX #15, table 8) */
     int boundary = 0;
-    for (;;) {
-        const utf8proc_ssize_t room = (utf8proc_ssize_t)(c->cap - c->n);
-        const utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)cp, c->v + c->n, room,
-                                                           UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundary);
-        if (k >= 0 && k <= room) {
-            c->n += (size_t)k;
-            return true;
-        }
-        if (!grow(c)) return false;
-    }
+    if (c->cap - c->n < MOST && !grow(c)) return false;
+    const utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)cp, c->v + c->n, MOST,
+                                                       UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &boundary);
+    if (k < 0 || k > MOST) return false;
+    c->n += (size_t)k;
+    return true;
 }
 
 static int class_of(utf8proc_int32_t cp) { return utf8proc_get_property(cp)->combining_class; }
