@@ -98,7 +98,7 @@ static void test_without_a_user_message_thinking_is_kept(void **unused) {
 
 static void test_reasoning_has_two_names_and_is_used_once(void **unused) {
     (void)unused;
-    static const char *const fields[] = { "\"reasoning\": \"R1\"", "\"reasoning_content\": \"R1\"", "\"reasoning\": \"R1\", \"reasoning_content\": \"R1\"",
+    static const char *const fields[] = { "\"reasoning\": \"R1\"", "\"reasoning_content\": \"R1\"", "\"reasoning\": \"R1\", \"reasoning_content\": \"R1\"", "\"reasoning\": \"R2\", \"reasoning_content\": \"R1\"",
                                           "\"reasoning\": \"R1\", \"reasoning_content\": \"\"", "\"reasoning_content\": \"R1\", \"reasoning\": null" };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         char text[256];
