@@ -6,7 +6,8 @@
 #include "base/cpu_features.h"
 
 #if defined(__x86_64__)
-static const struct cpu_kernels *const tables[] = { &cpu_kernels_c, &cpu_kernels_avx512vnni };
+static const struct cpu_kernels *const tables[] = { &cpu_kernels_c, &cpu_kernels_avx2, &cpu_kernels_avx512,
+                                                  &cpu_kernels_avx512vnni };
 #elif defined(__aarch64__)
 static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
 #else
@@ -16,7 +17,10 @@ enum { N_TABLES = sizeof tables / sizeof *tables };
 
 static bool runs_here(const struct cpu_kernels *k, const struct calla_cpu_features *f) {
 #if defined(__x86_64__)
-    if (k == &cpu_kernels_avx512vnni) return f->avx512vnni && f->avx2 && f->fma && f->f16c;
+    const bool avx2 = f->avx2 && f->fma && f->f16c;
+    if (k == &cpu_kernels_avx2) return avx2;
+    if (k == &cpu_kernels_avx512) return avx2 && f->avx512;
+    if (k == &cpu_kernels_avx512vnni) return avx2 && f->avx512vnni;
 #endif
     (void)f;
     return k == &cpu_kernels_c;

@@ -12,7 +12,8 @@ struct cpu_matrix random_matrix(struct check *x, enum cpu_format f, int n_rows, 
     for (size_t i = 0; i < n_blocks; i++, p += bytes) {
         if (f == CPU_F32) { for (size_t e = 0; e < bytes; e += 4) { const float v = draw_value(x); memcpy(p + e, &v, 4); } continue; }
         if (f == CPU_BF16) { for (size_t e = 0; e < bytes; e += 2) { const uint16_t v = cpu_to_bf16(draw_value(x)); memcpy(p + e, &v, 2); } continue; }
-        for (size_t e = 0; e < bytes - 64; e += 8) { const uint64_t v = draw(x); memcpy(p + e, &v, 8); }
+        const uint64_t all = x->input == IN_HUGE ? UINT64_MAX : 0;   /* with random_acts: the largest integer sums */
+        for (size_t e = 0; e < bytes - 64; e += 8) { const uint64_t v = draw(x) | all; memcpy(p + e, &v, 8); }
         for (size_t e = bytes - 64; e < bytes; e += 2) { const uint16_t v = cpu_to_bf16(draw_value(x) * 0.01f); memcpy(p + e, &v, 2); }
     }
     return m;
@@ -33,7 +34,9 @@ struct cpu_acts random_acts(struct check *x, int n_rows, int n_cols) {
     struct cpu_acts a = empty_acts(x, n_rows, n_cols);
     float *row = buf(x, (size_t)n_cols * sizeof *row);
     for (int i = 0; i < n_rows; i++) {
-        for (int c = 0; c < n_cols; c++) row[c] = draw_value(x);
+        const float sign = draw(x) % 2 ? 1e30f : -1e30f;
+        for (int c = 0; c < n_cols; c++)   /* huge: the parts become 127 and 127, then 127 and -128 */
+            row[c] = x->input != IN_HUGE ? draw_value(x) : c % CALLA_GROUP == 0 ? 32639 * sign : 32384 * sign;
         x->c->quantise(&a, i, row);
     }
     return a;
