@@ -68,7 +68,7 @@ static bool add_decomposed(struct codepoints *c, uint32_t cp) {
 static int class_of(utf8proc_int32_t cp) { return utf8proc_get_property(cp)->combining_class; }
 
 /* Canonical order of a run of marks: stable, by class.  utf8proc's own order
- * loop takes the square of the run, 20 s for 100 KB of two marks in turn. */
+ * loop takes the square of the run: 6 s for 100 KB of two marks in turn. */
 static bool order_run(utf8proc_int32_t *v, size_t n) {
     if (n < 16) {
         for (size_t i = 1; i < n; i++) {
