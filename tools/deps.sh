@@ -6,7 +6,7 @@ set -eu
 debian="gcc make pkg-config libevent-dev libjson-c-dev libpcre2-dev libutf8proc-dev libzstd-dev libxxhash-dev \
 libedit-dev libcurl4-openssl-dev libssl-dev libcmocka-dev zstd python3 python3-venv python3-jinja2"
 
-optional="clang-14 libclang-rt-14-dev patch"
+optional="clang-14 libclang-rt-14-dev patch gcc-aarch64-linux-gnu qemu-user"
 
 if [ "${1:-}" = all ] && command -v dpkg-query >/dev/null 2>&1; then
     missing=""

@@ -9,7 +9,7 @@
 static const struct cpu_kernels *const tables[] = { &cpu_kernels_c, &cpu_kernels_avx2, &cpu_kernels_avx512,
                                                   &cpu_kernels_avx512vnni };
 #elif defined(__aarch64__)
-static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
+static const struct cpu_kernels *const tables[] = { &cpu_kernels_c, &cpu_kernels_neon, &cpu_kernels_neoni8mm };
 #else
 static const struct cpu_kernels *const tables[] = { &cpu_kernels_c };
 #endif
@@ -21,6 +21,9 @@ static bool runs_here(const struct cpu_kernels *k, const struct calla_cpu_featur
     if (k == &cpu_kernels_avx2) return avx2;
     if (k == &cpu_kernels_avx512) return avx2 && f->avx512;
     if (k == &cpu_kernels_avx512vnni) return avx2 && f->avx512vnni;
+#elif defined(__aarch64__)
+    if (k == &cpu_kernels_neon) return f->neon && f->dotprod;
+    if (k == &cpu_kernels_neoni8mm) return f->neon && f->dotprod && f->i8mm;
 #endif
     (void)f;
     return k == &cpu_kernels_c;

@@ -5,6 +5,7 @@
 
 #include "base/cpu_features.h"
 
+#if defined(__x86_64__)
 static int has_vnni(void) {
     struct calla_cpu_features f;
     calla_cpu_features(&f);
@@ -16,6 +17,7 @@ static int has_avx2(void) {
     calla_cpu_features(&f);
     return f.avx2;
 }
+#endif
 
 uint64_t peak_read(const unsigned char *p, size_t n_bytes) {
     uint64_t sum[8] = { 0 };
