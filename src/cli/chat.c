@@ -2,12 +2,14 @@
  *
  * The engine keeps the states of the conversation, so that a turn reads only
  * what is new. */
+#include <errno.h>
 #include <histedit.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -123,6 +125,23 @@ static char *prompt_of(EditLine *el) {
     return prompt;
 }
 
+/* One character from the terminal.  libedit's own reader reads on after the
+ * first Ctrl-C; this one gives the line up. */
+static int read_character(EditLine *el, wchar_t *out) {
+    mbstate_t state = { 0 };
+    (void)el;
+    for (;;) {
+        char byte;
+        const ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && errno == EINTR && !cli_interrupt_pending()) continue;
+        if (n <= 0) return (int)n;
+        const size_t used = mbrtowc(out, &byte, 1, &state);
+        if (used == (size_t)-2) continue;               /* more bytes of the character      */
+        if (used == (size_t)-1) *out = L'?';
+        return 1;
+    }
+}
+
 static void talk(struct chat *c) {
     struct calla_buf copy = { 0 };
     EditLine *el = el_init("calla", stdin, stdout, stderr);
@@ -135,6 +154,7 @@ static void talk(struct chat *c) {
         el_set(el, EL_PROMPT, prompt_of);
         el_set(el, EL_EDITOR, "emacs");
         el_set(el, EL_HIST, history, lines);
+        el_set(el, EL_GETCFN, read_character);
         for (;;) {
             int n = 0;
             const char *line = el_gets(el, &n);

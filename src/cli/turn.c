@@ -23,6 +23,8 @@ void cli_interrupt_install(void) {
     sigaction(SIGINT, &a, NULL);             /* without SA_RESTART: it also ends a read */
 }
 
+bool cli_interrupt_pending(void) { return interrupted != 0; }
+
 bool cli_interrupt_taken(void) {
     const bool was = interrupted != 0;
     interrupted = 0;

@@ -83,12 +83,13 @@ static void *engine_main(void *arg) {
         }
         pthread_mutex_unlock(&e->lock);
         if (!s->failed) calla_scheduler_step(s);
-        pthread_mutex_lock(&e->lock);
-        if (s->failed && !e->failed) {
+        if (s->failed) {
+            pthread_mutex_lock(&e->lock);        /* known before any request hears of it */
             e->failed = true;
             e->failure = s->failure;
+            pthread_mutex_unlock(&e->lock);
+            calla_scheduler_fail_all(s);
         }
-        pthread_mutex_unlock(&e->lock);
     }
     calla_scheduler_close(s);
     end_queued(e, true, NULL);

@@ -56,22 +56,19 @@ static void finish(struct calla_scheduler *s, struct calla_request *r, enum call
     calla_request_unref(r);
 }
 
-static void fail_all(struct calla_scheduler *s, const struct calla_err *err) {
-    while (s->n_running > 0) finish(s, s->running[s->n_running - 1], CALLA_FINISH_ERROR, false, err);
+static void end_all(struct calla_scheduler *s, enum calla_finish how, const struct calla_err *err) {
+    while (s->n_running > 0) finish(s, s->running[s->n_running - 1], how, false, err);
     while (s->paused != NULL) {
         struct calla_request *r = s->paused;
         s->paused = r->next;
-        finish(s, r, CALLA_FINISH_ERROR, false, err);
+        finish(s, r, how, false, err);
     }
 }
 
+void calla_scheduler_fail_all(struct calla_scheduler *s) { end_all(s, CALLA_FINISH_ERROR, &s->failure); }
+
 void calla_scheduler_close(struct calla_scheduler *s) {
-    while (s->n_running > 0) finish(s, s->running[s->n_running - 1], CALLA_FINISH_CANCELLED, false, NULL);
-    while (s->paused != NULL) {
-        struct calla_request *r = s->paused;
-        s->paused = r->next;
-        finish(s, r, CALLA_FINISH_CANCELLED, false, NULL);
-    }
+    end_all(s, CALLA_FINISH_CANCELLED, NULL);
     if (s->cache.kept != NULL) {
         pthread_mutex_lock(&s->model->lock);
         calla_cache_close(&s->cache);
@@ -364,5 +361,4 @@ void calla_scheduler_step(struct calla_scheduler *s) {
         s->failed = true;
         s->failure = err;
     }
-    if (s->failed) fail_all(s, &s->failure);
 }

@@ -38,7 +38,10 @@ bool calla_scheduler_has_room(const struct calla_scheduler *s);
 /* Takes the reference, which n_active counts already.  The request runs from
  * the next step on. */
 void calla_scheduler_admit(struct calla_scheduler *s, struct calla_request *r);
-/* Ends what was cancelled, puts paused requests back, runs one step. */
+/* Ends what was cancelled, puts paused requests back, runs one step.  When the
+ * device faults, `failed` is set, and no step may follow: fail_all() then ends
+ * all requests with `failure`. */
 void calla_scheduler_step(struct calla_scheduler *s);
+void calla_scheduler_fail_all(struct calla_scheduler *s);
 
 #endif

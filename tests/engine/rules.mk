@@ -19,3 +19,7 @@ $O/tests/engine/allocations: WRAP := $(foreach f,malloc calloc realloc posix_mem
 $O/tests/engine/%: $O/tests/engine/%.o $O/libcalla.a
 	$(CC) $(SAN) $(LDFLAGS) $(WRAP) -o $@ $^ $(LIBS)
 -include $(ENGINE_TESTS:=.d)
+
+TEST_PROGRAMS += $O/tests/engine/scripted
+$O/tests/engine/scripted: $O/test-hooks/tests/engine/scripted.o $(filter-out $O/test-hooks/src/cli/% $O/test-hooks/src/server/%,$(HOOKS_OBJ)) $O/libcalla.a
+	$(CC) $(SAN) $(LDFLAGS) -o $@ $^ $(LIBS)
