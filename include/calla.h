@@ -95,6 +95,10 @@ struct calla_model_info {
 int  calla_model_open(struct calla_model **out, const struct calla_options *opt,
                       struct calla_err *err);
 void calla_model_close(struct calla_model **model);
+/* The memory plan that open() with these options would follow, to opt->log and
+ * into out (may be NULL; its stop_ids and device are NULL): the checkpoint is
+ * read, nothing large is allocated.  CALLA_ERR_MEMORY when the plan does not fit. */
+int  calla_model_plan(struct calla_model_info *out, const struct calla_options *opt, struct calla_err *err);
 void calla_model_info(const struct calla_model *model, struct calla_model_info *out);
 
 /* ---- session: one sequence, driven directly ------------------------------- */

@@ -27,9 +27,9 @@ struct report {
     struct tally matrices[N_KINDS][N_FORMATS];
     uint64_t n_tensors, vector_bytes, file_bytes, n_vision, vision_bytes, n_unknown;
     int n_token_ids;             /* -1: no tokenizer                                  */
-    uint64_t load_bytes;         /* of the weights as they are run                    */
-    uint64_t state_bytes, kv_bytes_per_token, free_bytes;   /* free_bytes 0: unknown  */
-    int64_t fit_tokens;          /* of one conversation beside the weights; -1: unknown */
+    struct calla_buf plan_text;  /* the engine's memory plan, or why none fits        */
+    struct calla_model_info plan;
+    bool plan_fits;
     struct calla_cpu_features cpu;
     char cpu_text[128];
 };
@@ -78,32 +78,20 @@ static void count_tensors(struct report *r) {
     r->vector_bytes = used - matrices;
 }
 
-/* Memory that a new program may take, as the system estimates it. */
-static uint64_t free_memory(void) {
-    uint64_t bytes = 0;
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (f == NULL) return 0;
-    while (fgets(line, sizeof line, f) != NULL) {
-        unsigned long long kib;
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) bytes = (uint64_t)kib * 1024;
-    }
-    fclose(f);
-    return bytes;
+static void plan_line(void *user, const char *line) {
+    struct report *r = user;
+    calla_buf_fmt(&r->plan_text, "%s\n", line);
 }
 
-/* Per conversation: f32 recurrent states and convolution windows, bf16 keys and values. */
-static void plan(struct report *r) {
-    const struct calla_shape *s = r->w->shape;
-    const uint64_t n_attn = (uint64_t)(r->w->n_layers / CALLA_INTERVAL), n_gdn = (uint64_t)r->w->n_layers - n_attn;
-    r->state_bytes = n_gdn * 4 * ((uint64_t)s->n_value_heads * CALLA_RECUR * CALLA_RECUR + (CALLA_CONV - 1) * (uint64_t)calla_conv_channels(s));
-    r->kv_bytes_per_token = n_attn * 2 * (uint64_t)calla_kv_width(s) * 2;
-    r->free_bytes = free_memory();
-    r->fit_tokens = -1;
-    if (r->free_bytes == 0) return;
-    const uint64_t fixed = r->load_bytes + r->state_bytes;
-    const uint64_t n = r->free_bytes > fixed ? (r->free_bytes - fixed) / r->kv_bytes_per_token : 0;
-    r->fit_tokens = n > CALLA_MAX_CTX ? CALLA_MAX_CTX : (int64_t)n;
+/* What `calla run` would allocate.  A plan that does not fit is told, and no
+ * fault of the checkpoint. */
+static int plan(struct report *r, struct calla_err *err) {
+    const struct calla_options opt = { .model_dir = r->o->model, .ctx_tokens = r->o->ctx, .log = plan_line, .user = r };
+    const int rc = calla_model_plan(&r->plan, &opt, err);
+    r->plan_fits = rc == 0;
+    if (rc != 0 && rc != CALLA_ERR_MEMORY) return rc;
+    if (rc != 0) plan_line(r, err->message);
+    return r->plan_text.failed ? calla_fail(err, CALLA_ERR_MEMORY, "no memory for the report") : 0;
 }
 
 static int check_tokenizer(struct report *r, const char *dir, struct calla_err *err) {
@@ -130,17 +118,6 @@ static int check_tokenizer(struct report *r, const char *dir, struct calla_err *
         if (g->stop_ids[i] >= r->n_token_ids)   /* never sampled: no answer would end */
             return calla_fail(err, CALLA_ERR_FORMAT, "%s: eos_token_id %d, but tokenizer.json knows ids up to %d only", dir, g->stop_ids[i],
                               r->n_token_ids - 1);
-    return 0;
-}
-
-/* A bf16 checkpoint is run with 4 bits: what it takes then. */
-static int loaded_bytes(struct report *r, const char *dir, struct calla_err *err) {
-    struct calla_weights *w;
-    const struct calla_weights_options opt = { .quantise_bits = 4 };
-    const int rc = calla_weights_open(&w, dir, &opt, err);
-    if (rc != 0) return rc;
-    r->load_bytes = w->n_bytes;
-    calla_weights_close(&w);
     return 0;
 }
 
@@ -184,17 +161,6 @@ static void print_generation(const struct calla_generation *g) {
     printf("%s\n", g->n_stop_ids ? "" : "no id: answers end at their limit only");
 }
 
-static void print_plan(const struct report *r) {
-    char a[32], b[32], c[32];
-    const uint64_t ctx = r->o->ctx > 0 ? (uint64_t)r->o->ctx : CALLA_MAX_CTX;
-    const uint64_t need = r->load_bytes + r->state_bytes + ctx * r->kv_bytes_per_token;
-    printf("memory      weights %s, a conversation %s and %" PRIu64 " bytes a token\n", size_text(r->load_bytes, a), size_text(r->state_bytes, b),
-           r->kv_bytes_per_token);
-    printf("            one of %" PRIu64 " tokens: %s", ctx, size_text(need, c));
-    if (r->free_bytes == 0) printf("; free memory unknown\n");
-    else printf(" of %s that are free: %s; %" PRId64 " tokens fit\n", size_text(r->free_bytes, a), need <= r->free_bytes ? "fits" : "does not fit", r->fit_tokens);
-}
-
 static void print_text(const struct report *r) {
     const struct calla_weights *w = r->w;
     const struct calla_shape *s = w->shape;
@@ -211,7 +177,7 @@ static void print_text(const struct report *r) {
     else printf("tokenizer   ids 0 to %d\n", r->n_token_ids - 1);
     print_generation(&w->generation);
     printf("cpu         %s, %d cores: %s\n", r->cpu.model, r->cpu.n_cores, r->cpu_text);
-    print_plan(r);
+    printf("%s", r->plan_text.data);
     printf("hash        %016" PRIx64 "\nsound       every shape, range, scale, norm and name is as it must be\n", w->content_hash);
 }
 
@@ -284,11 +250,19 @@ static int print_json(const struct report *r, struct calla_err *err) {
     json_object_object_add(o, "generation", json_generation(&w->generation));
     add_text(o, "cpu", r->cpu.model);
     add_text(o, "cpu_features", r->cpu_text);
-    add_int(o, "load_bytes", (int64_t)r->load_bytes);
-    add_int(o, "state_bytes", (int64_t)r->state_bytes);
-    add_int(o, "kv_bytes_per_token", (int64_t)r->kv_bytes_per_token);
-    json_object_object_add(o, "free_bytes", r->free_bytes ? json_object_new_int64((int64_t)r->free_bytes) : NULL);
-    json_object_object_add(o, "fit_tokens", r->fit_tokens < 0 ? NULL : json_object_new_int64(r->fit_tokens));
+    if (r->plan_fits) {
+        struct json_object *p = json_object_new_object();
+        add_text(p, "backend", r->plan.backend_name);
+        add_int(p, "ctx_tokens", r->plan.ctx_tokens);
+        add_int(p, "n_sequences", r->plan.n_sequences);
+        add_int(p, "weights_bytes", (int64_t)r->plan.weights_bytes);
+        add_int(p, "state_bytes", (int64_t)r->plan.state_bytes);
+        add_int(p, "kv_bytes_per_token", (int64_t)r->plan.kv_bytes_per_token);
+        json_object_object_add(o, "memory_plan", p);
+    } else {
+        json_object_object_add(o, "memory_plan", NULL);
+    }
+    add_text(o, "memory", r->plan_text.data);
     add_text(o, "hash", hash);
     calla_json_print(&out, o);
     calla_buf_char(&out, '\n');
@@ -310,16 +284,15 @@ int cmd_inspect(const struct cli_options *o) {
     int rc = calla_weights_open(&r.w, o->model, &opt, &err);
     if (rc != 0) return cli_fail(&err);
     if ((rc = check_tokenizer(&r, o->model, &err)) != 0) goto out;
-    r.load_bytes = r.w->n_bytes;
-    if (strcmp(r.w->layout, "hf") == 0 && (rc = loaded_bytes(&r, o->model, &err)) != 0) goto out;
+    if ((rc = plan(&r, &err)) != 0) goto out;
     count_tensors(&r);
-    plan(&r);
     calla_cpu_features(&r.cpu);
     calla_cpu_features_text(&r.cpu, r.cpu_text, sizeof r.cpu_text);
     if (o->json) rc = print_json(&r, &err);
     else print_text(&r);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout))) rc = calla_fail(&err, CALLA_ERR_IO, "stdout: the report could not be written");
 out:
+    calla_buf_free(&r.plan_text);
     calla_weights_close(&r.w);
     return rc != 0 ? cli_fail(&err) : CLI_OK;
 }

@@ -8,17 +8,19 @@
 #include "base/cpu_features.h"
 #include "base/err.h"
 
-static int open_parts(struct calla_model *m, const struct calla_options *opt, struct calla_err *err) {
+/* Everything but the backend's own memory. */
+static int open_plan(struct calla_model *m, const struct calla_options *opt, bool check_values, struct calla_err *err) {
+    if (opt->model_dir == NULL) return calla_fail(err, CALLA_ERR_ARGUMENT, "no folder of a checkpoint given");
     m->ops = calla_backend_named(opt->backend, err);
     if (m->ops == NULL) return err != NULL ? err->code : CALLA_ERR_UNSUPPORTED;
     m->ops->probe(m->device, sizeof m->device);
-    const struct calla_weights_options wopt = { .quantise_bits = 4, .check_values = true, .log = opt->log, .user = opt->user };
+    const struct calla_weights_options wopt = { .quantise_bits = 4, .check_values = check_values, .log = check_values ? opt->log : NULL, .user = opt->user };
     int rc = calla_weights_open(&m->weights, opt->model_dir, &wopt, err);
     if (rc != 0) return rc;
     rc = calla_plan_make(&m->plan, m->ops, m->weights, opt, err);
     if (rc != 0) return rc;
     calla_plan_print(&m->plan, m->weights, m->ops->name, opt->log, opt->user);
-    return m->ops->open(&m->backend, m->weights, &m->plan.backend, err);
+    return 0;
 }
 
 static void fill_info(struct calla_model *m) {
@@ -47,7 +49,8 @@ int calla_model_open(struct calla_model **out, const struct calla_options *opt, 
         free(m);
         return calla_fail(err, CALLA_ERR_MEMORY, "no memory for a lock");
     }
-    const int rc = opt->model_dir != NULL ? open_parts(m, opt, err) : calla_fail(err, CALLA_ERR_ARGUMENT, "no folder of a checkpoint given");
+    int rc = open_plan(m, opt, true, err);
+    if (rc == 0) rc = m->ops->open(&m->backend, m->weights, &m->plan.backend, err);
     if (rc != 0) {
         calla_model_close(&m);
         return rc;
@@ -65,6 +68,21 @@ void calla_model_close(struct calla_model **model) {
     pthread_mutex_destroy(&m->lock);
     free(m);
     *model = NULL;
+}
+
+int calla_model_plan(struct calla_model_info *out, const struct calla_options *opt, struct calla_err *err) {
+    struct calla_err local = { 0 };
+    struct calla_model m = { 0 };
+    const int rc = open_plan(&m, opt, false, err != NULL ? err : &local);
+    if (rc == 0 && out != NULL) {
+        fill_info(&m);
+        *out = m.info;
+        out->stop_ids = NULL;
+        out->n_stop_ids = 0;
+        out->device = NULL;
+    }
+    calla_weights_close(&m.weights);
+    return rc;
 }
 
 void calla_model_info(const struct calla_model *model, struct calla_model_info *out) { *out = model->info; }

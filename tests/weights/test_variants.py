@@ -163,6 +163,7 @@ def tensor_faults(mlx):
     yield "U32 without scales", drop(L0 + "linear_attn.in_proj_z.scales"), L0 + "linear_attn.in_proj_z.scales is missing"
     yield "norm of another width", put(mlx, L0 + "input_layernorm.weight", shape=[64], data=mlx[L0 + "input_layernorm.weight"][2][:128]), "[64], it must be [128]"
     yield "norm with two dims", put(mlx, L0 + "input_layernorm.weight", shape=[1, 128]), "[1, 128], it must be [128]"
+    yield "norm with a second dim of one", put(mlx, L0 + "input_layernorm.weight", shape=[128, 1]), "[128, 1], it must be [128]"
     yield "norm as integers", put(mlx, L0 + "input_layernorm.weight", dtype="U16"), "is U16"
     yield "scales as F16", put(mlx, L0 + "linear_attn.in_proj_z.scales", dtype="F16"), "is F16"
     yield "weight as I32", put(mlx, L0 + "linear_attn.in_proj_z.weight", dtype="I32"), "is I32"
@@ -252,6 +253,16 @@ def main():
             else: failed.append(f"{name}: meaning {rc} {out.strip()} {err.strip()} (want {want}), inspect {rc2} {err2.strip()}")
             if name == "unknown and vision tensors" and not ("foo.bar" in err2 and "1 tensors of the vision tower" in err2):
                 failed.append(f"{name}: no warning: {err2}")
+        for path, want in ((f"{tmp}/mlx", {"layout": "mlx", "shape": "tiny", "layers": 8, "weights_bytes": 4917536, "mtp": False, "tokenizer_ids": 1024}),
+                           (f"{tmp}/hf", {"layout": "hf", "weights_bytes": 17307488, "mtp": True, "vision_tensors_skipped": 21}),
+                           ("models/demo", {"layout": "mlx", "shape": "demo", "mtp": True, "tokenizer_ids": 4096})):
+            rc, out, err = r.inspect(path, "--json", "--ctx", "1000")
+            got = json.loads(out) if rc == 0 else {}
+            plan, counted = got.get("memory_plan") or {}, sum(m["weights"] for m in got.get("matrices", []) if m["kind"] != "MTP head")
+            # a conversation: 6 recurrent states [4, 128, 128] f32 at least, and 2 layers x 2 x 2 heads x 256 bf16 a token
+            if (all(got.get(k) == v for k, v in want.items()) and plan.get("ctx_tokens", 0) >= 1000 and plan.get("state_bytes", 0) >= 6 * 4 * 128 * 128 * 4
+                    and plan.get("kv_bytes_per_token") == 4096 and 0 < got["weights"] - counted < 40000): passed += 1
+            else: failed.append(f"inspect --json {path}: {rc} {out} {err}")
         def refused(name, make, part):
             nonlocal passed
             p = place()
