@@ -1,4 +1,4 @@
-/* reference_attn.c - full attention (docs/model.md, "Attention"). */
+/* reference_attn.c - full attention (docs/model.md, "Full attention"). */
 #include <math.h>
 #include <string.h>
 

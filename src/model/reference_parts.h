@@ -59,7 +59,7 @@ float calla_ref_softplus(float x);
 void calla_ref_rms_norm(float *out, const float *x, const float *w, int n);
 void calla_ref_gated_norm(float *out, const float *x, const float *w, const float *z, int n);
 
-/* "Attention".  Rotates the first 64 values of one head in place. */
+/* "Full attention".  Rotates the first 64 values of one head in place. */
 void calla_ref_rope(float *head, int pos);
 /* k, v: the cache of this layer [cap, G * A] with n_past positions; the rows
  * are appended.  out [n_rows, D]. */

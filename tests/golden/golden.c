@@ -3,7 +3,7 @@
  * quick: tiny in both layouts, taps, splits, MTP, demo.  long: 8,192 ids, and
  * the long prompts of the Hugging Face layout.
  *
- * usage: golden quick|long [--backend NAME] [--data DIR] [--work DIR] [--demo DIR] [--stop]
+ * usage: golden quick|long [--backend reference|cpu] [--data DIR] [--work DIR] [--demo DIR] [--stop]
  *        golden unpack SRC DST     a checkpoint folder with its .zst files decompressed */
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,6 +48,34 @@ struct calla_weights *open_tiny(const struct plan *p, const char *layout, int qu
     return open_folder(dst, quantise_bits);
 }
 
+static void run_reference(struct plan *p, bool is_long) {
+    if (is_long) {
+        golden_tiny_long(p);
+        golden_long(p);
+        return;
+    }
+    golden_tiny(p);
+    golden_taps(p);
+    golden_splits(p);
+    golden_layouts(p);
+    golden_mtp(p);
+    golden_demo(p);
+}
+
+static void run_backend(struct plan *p, bool is_long) {
+    if (is_long) {
+        golden_long(p);
+        return;
+    }
+    golden_tiny(p);
+    golden_taps(p);
+    golden_splits(p);
+    golden_demo(p);
+    p->runner = &runner_cpu_decode;
+    golden_tiny(p);
+    golden_demo(p);
+}
+
 int main(int argc, char **argv) {
     struct plan p = { .data = "tests/golden/data", .work = "build/golden", .demo = "models/demo", .runner = &runner_reference };
     if (argc == 4 && strcmp(argv[1], "unpack") == 0) {
@@ -63,20 +91,11 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i - 1], "--data") == 0) p.data = value;
         else if (strcmp(argv[i - 1], "--work") == 0) p.work = value;
         else if (strcmp(argv[i - 1], "--demo") == 0) p.demo = value;
-        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, runner_reference.name) == 0) p.runner = &runner_reference;
-        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, runner_cpu.name) == 0) p.runner = &runner_cpu;
+        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, "reference") == 0) p.runner = &runner_reference;
+        else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, "cpu") == 0) p.runner = &runner_cpu;
         else fixture_die("unknown: %s %s", argv[i - 1], value);
     }
-    if (is_long) {
-        golden_tiny_long(&p);
-        golden_long(&p);
-    } else {
-        golden_tiny(&p);
-        golden_taps(&p);
-        golden_splits(&p);
-        golden_layouts(&p);
-        golden_mtp(&p);
-        golden_demo(&p);
-    }
+    if (p.runner == &runner_reference) run_reference(&p, is_long);
+    else run_backend(&p, is_long);
     finish(&p);
 }

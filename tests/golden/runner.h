@@ -16,13 +16,16 @@ struct runner {
     void  (*feed)(void *run, const int32_t *ids, int n, float *logits, const struct calla_taps *taps);
 
     /* What rounding may cost; the reasons stand where the runner is defined. */
-    double last_row;                               /* largest difference in a last row's logits    */
-    double last_row_demo;                          /* its logits reach 27, the tiny ones 7          */
-    double best_share;                             /* of the positions with a margin above 1e-3    */
+    double last_row, last_row_demo, last_row_long; /* largest difference in a last row's logits; in
+                                                    * the four last of 8,192                       */
+    double best_share;                             /* of the positions with a margin above 1e-3,
+                                                    * all prompts together                         */
+    double mean_kl, mean_kl_demo;                  /* to the reference, over the usable ids; 0: it
+                                                    * is the reference                             */
     double tap;                                    /* of a tap, as a share of its largest value    */
 };
 
-extern const struct runner runner_reference, runner_cpu;
+extern const struct runner runner_reference, runner_cpu, runner_cpu_decode;
 
 /* Where the data is and what is to run. */
 struct plan {
