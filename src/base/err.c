@@ -35,6 +35,12 @@ void calla_err_prefix(struct calla_err *err, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof err->message) snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", old);
+    const size_t cap = sizeof err->message - 1, at = n < 0 ? 0 : (size_t)n < cap ? (size_t)n : cap, left = cap - at;
+    if (left > 2) {   /* what does not fit is cut, as everywhere in messages */
+        const size_t n_old = strlen(old), k = n_old < left - 2 ? n_old : left - 2;
+        memcpy(err->message + at, ": ", 2);
+        memcpy(err->message + at + 2, old, k);
+        err->message[at + 2 + k] = 0;
+    }
     tidy(err);
 }
