@@ -1,6 +1,6 @@
 /* main.c - tests of the CPU backend on the tiny checkpoint.
  *
- * usage: cpu WORK     checkpoints are unpacked under WORK */
+ * usage: cpu WORK [PATTERN]     checkpoints are unpacked under WORK; PATTERN: only tests of such names (*) */
 #include "rig.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@ int main(int argc, char **argv) {
     char dir[600];
     size_t n = 0;
     const struct calla_weights_options opt = { .check_values = true };
-    if (argc != 2) return fprintf(stderr, "usage: cpu WORK\n"), 2;
+    if (argc != 2 && argc != 3) return fprintf(stderr, "usage: cpu WORK [PATTERN]\n"), 2;
+    if (argc == 3) cmocka_set_test_filter(argv[2]);
     snprintf(dir, sizeof dir, "%s/tiny/mlx", argv[1]);
     fixture_unpack("tests/golden/data/tiny/mlx", dir);
     if (calla_weights_open(&rig_tiny, dir, &opt, &err) != 0) fixture_die("%s", err.message);
