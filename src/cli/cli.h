@@ -15,7 +15,7 @@ struct cli_options {
     int   n_prompt[16], n_gen[16], depth[16], n_rows[16];   /* lists, ended by -1   */
     long long seed;                 /* -1: not given                                */
     float temperature, top_p, min_p; int top_k;             /* negative: not given  */
-    bool  jsonl, json, raw, greedy, served, no_think, quick, verbose;
+    bool  jsonl, json, raw, greedy, served, no_think, no_key, quick, verbose;
 };
 
 /* Exit codes: 0, 1 (failed, reason on stderr), 2 (bad usage). */

@@ -11,6 +11,7 @@ static const struct cli_command commands[] = {
     { "parse", "splits a model's answer into reasoning, content and tool calls", cmd_parse },
     { "run", "one question, one answer", cmd_run },
     { "chat", "a conversation in the terminal", cmd_chat },
+    { "serve", "the model behind HTTP, for OpenAI clients", cmd_serve },
     { "bench", "tokens a second", cmd_bench },
     { "logits", "the best logits at every position of given ids", cmd_logits },
     { "synth", "writes a random checkpoint", cmd_synth },

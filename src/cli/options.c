@@ -42,6 +42,7 @@ static const struct cli_option options[] = {
     { "host", "A", "address to listen on; default 127.0.0.1", CLI_STRING, AT(host), 0, 0, " serve " },
     { "port", "N", "default 8080; 0: any free one", CLI_INT, AT(port), 0, 65535, " serve " },
     { "api-key", "KEY", "requests must carry it as a bearer token", CLI_STRING, AT(api_key), 0, 0, " serve " },
+    { "no-key", NULL, "other machines may come without a key", CLI_FLAG, AT(no_key), 0, 0, " serve " },
     { "cors", "ORIGINS", "origins that a browser may call from, comma separated; default none", CLI_STRING, AT(cors), 0, 0, " serve " },
     { "queue", "N", "requests that may wait; default 64", CLI_INT, AT(queue), 0, 65536, " serve " },
 #ifdef CALLA_TEST_HOOKS
