@@ -4,7 +4,18 @@ import json, os, pty, re, select, shutil, signal, subprocess, sys, time
 
 BUILD, TINY = sys.argv[1], sys.argv[2]
 CALLA, DEMO = f"{BUILD}/calla", "models/demo"
+TMP = f"{BUILD}/tests/engine/tmp"
 results = []
+
+def endless():
+    """The random checkpoint with a stop id that is never sampled: only Ctrl-C ends its answers."""
+    path = f"{TMP}/endless"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(TINY, path)
+    with open(f"{path}/generation_config.json") as f: config = json.load(f)
+    config["eos_token_id"] = [1087]
+    with open(f"{path}/generation_config.json", "w") as f: json.dump(config, f)
+    return path
 
 def check(name, right, note=""):
     results.append(bool(right))
@@ -54,13 +65,13 @@ def test_run():
     check("run --raw: cut by --n", a["finish_reason"] == "length" and a["content"] == a["text"])
     r = calla("run", "--model", DEMO, "--ctx", "64", "--prompt", "word " * 500)
     check("run: a prompt past the context is refused with both numbers", r.returncode == 1 and "64" in r.stderr.splitlines()[-1] and re.search(r"[5-9]\d\d|1\d\d\d", r.stderr.splitlines()[-1]), r.stderr[-300:])
-    bare = f"{BUILD}/tests/engine/tmp/no-tokenizer"
+    bare = f"{TMP}/no-tokenizer"
     shutil.rmtree(bare, ignore_errors=True)
     shutil.copytree(TINY, bare, ignore=shutil.ignore_patterns("tokenizer*"))
     r = calla("run", "--model", bare, "--prompt", "hi")
     check("run: without a tokenizer it says what needs one and what works", r.returncode == 1 and "tokenizer.json" in r.stderr and "logits" in r.stderr, r.stderr)
     check("logits: works on ids alone", calla("logits", "--model", bare, "--ctx", "64", stdin="[1]\n").returncode == 0)
-    p = subprocess.Popen([CALLA, "run", "--model", TINY, "--prompt", "go on", "--raw", "--ctx", "65536"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen([CALLA, "run", "--model", endless(), "--prompt", "go on", "--raw", "--ctx", "65536"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     p.stdout.read(20)
     t = time.time()
     p.send_signal(signal.SIGINT)
@@ -120,7 +131,7 @@ def test_chat():
     check("chat: /reset", t.until("forgotten") and t.until("nothing was asked"))
     t.send("\x04")
     check("chat: Ctrl-D ends it", t.wait() == 0)
-    t = Terminal("chat", "--model", TINY, "--ctx", "65536")     # random weights: it never stops by itself
+    t = Terminal("chat", "--model", endless(), "--ctx", "65536")
     t.until("> ")
     t.send("héllo ✓\r")
     t.until("\r\n")

@@ -221,6 +221,43 @@ static void test_a_short_prompt_passes_a_long_one_and_decoding_goes_on(void **un
     stop(&e, m);
 }
 
+static void test_two_long_prompts_are_read_side_by_side(void **unused) {
+    (void)unused;
+    struct calla_model *m = fake_model((struct fake_options){ .rows = 256, .kept = 2 });
+    m->backend->step_us = 300;
+    struct calla_engine *e = start(m, 4);
+    int32_t *a_ids = make_ids(30, 10000), *b_ids = make_ids(31, 12000);
+    static struct answer a;
+    struct calla_event ev = { 0 };
+    int n_read = 0;
+    struct calla_request *ra = submit(e, a_ids, 10000, 1, sampling(0, 0)), *rb = submit(e, b_ids, 12000, 1, sampling(0, 0));
+    collect(&ra, &a);
+    while (calla_request_next(rb, &ev)) n_read = ev.kind == CALLA_EVENT_PREFILL ? ev.pos : n_read;
+    assert_true(n_read >= 9000 && n_read < 12000);       /* it has had its half of the rows */
+    collect(&rb, &a);
+    free(a_ids); free(b_ids);
+    stop(&e, m);
+}
+
+static void test_a_short_prompt_passes_many_long_ones(void **unused) {
+    (void)unused;
+    struct calla_model *m = fake_model((struct fake_options){ .rows = 64, .kept = 2 });
+    m->backend->step_us = 300;
+    struct calla_engine *e = start(m, 8);
+    struct calla_request *r[7];
+    int32_t *ids = make_ids(33, 4000), *few = make_ids(32, 10);
+    struct calla_event ev;
+    static struct answer a;
+    for (int i = 0; i < 7; i++) r[i] = submit(e, ids + i, 3000, 1, sampling(0, 0));
+    for (int i = 0; i < 7; i++) assert_true(calla_request_wait(r[i], &ev, 5000));
+    const int begin = m->backend->n_steps;
+    ask(e, few, 10, 1, sampling(0, 0), &a);
+    assert_true(m->backend->n_steps - begin <= 6);       /* two chunks, every other step */
+    for (int i = 0; i < 7; i++) calla_request_free(&r[i]);
+    free(ids); free(few);
+    stop(&e, m);
+}
+
 static void test_many_long_prompts_all_move_when_few_rows_fit(void **unused) {
     (void)unused;
     struct calla_model *m = fake_model((struct fake_options){ .rows = 64, .kept = 2 });
@@ -568,6 +605,8 @@ int main(void) {
         cmocka_unit_test(test_a_change_in_the_middle_costs_at_most_a_ladder_step),
         cmocka_unit_test(test_a_message_boundary_is_a_place_to_resume),
         cmocka_unit_test(test_a_short_prompt_passes_a_long_one_and_decoding_goes_on),
+        cmocka_unit_test(test_two_long_prompts_are_read_side_by_side),
+        cmocka_unit_test(test_a_short_prompt_passes_many_long_ones),
         cmocka_unit_test(test_many_long_prompts_all_move_when_few_rows_fit),
         cmocka_unit_test(test_the_queue_is_bounded),
         cmocka_unit_test(test_a_reader_of_the_end_can_ask_at_once),

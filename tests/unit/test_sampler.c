@@ -303,6 +303,12 @@ static void test_min_p_and_top_p_keep_at_least_one(void **unused) {
     int other = 0;
     for (int pos = 0; pos < 100; pos++) other += take(c, logits, 10, pos) != 4;
     assert_true(other > 20);
+    const float flat[4] = { 0 };
+    c = plain();
+    c.top_p = 0.5f;                                 /* reached exactly by two of four   */
+    int seen = 0;
+    for (int pos = 0; pos < 100; pos++) seen |= 1 << take(c, flat, 4, pos);
+    assert_int_equal(seen, 3);
     c = plain();
     c.top_p = 0;
     for (int pos = 0; pos < 100; pos++) assert_int_equal(take(c, logits, 10, pos), 4);
