@@ -199,12 +199,8 @@ static void run_rows(void *arg, int t, int n) {
     }
 }
 
-static void bench_heads(struct bench *b, const struct cpu_kernels *k) {
-    static const int rows[] = { 1, 8, 64, 512 }, queries[] = { 1, 8, 64 };
-    static const char *const row_names[] = { "rmsnorm 2048", "quantise 2048", "silu_mul 512", "conv 8192", "gated_norm", "l2norm",
-                                             "weighted_sum 9 x 2048" };
-    char name[96];
-
+/* What ran before may have left subnormal numbers, on which arithmetic is slow. */
+static void refill(struct bench *b) {
     for (int t = 0; t < b->n_threads; t++) {
         float *p = (float *)(void *)(b->own + (size_t)t * OWN_BYTES);
         for (size_t i = 0; i < OWN_BYTES / sizeof *p; i++) {   /* floats, then pages of bf16 */
@@ -212,6 +208,15 @@ static void bench_heads(struct bench *b, const struct cpu_kernels *k) {
             p[i] = i < 1 << 20 ? u : cpu_float((uint32_t)cpu_to_bf16(u) << 16 | cpu_to_bf16(v));
         }
     }
+}
+
+static void bench_heads(struct bench *b, const struct cpu_kernels *k) {
+    static const int rows[] = { 1, 8, 64, 512 }, queries[] = { 1, 8, 64 };
+    static const char *const row_names[] = { "rmsnorm 2048", "quantise 2048", "silu_mul 512", "conv 8192", "gated_norm", "l2norm",
+                                             "weighted_sum 9 x 2048" };
+    char name[96];
+
+    refill(b);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct head_job j = { k, b->own, rows[i], rows[i] == 1 ? 32 : 16 };
         snprintf(name, sizeof name, "gdn_scan %s", k->name);
@@ -219,6 +224,7 @@ static void bench_heads(struct bench *b, const struct cpu_kernels *k) {
         const double s = timed(b, run_scan, &j) / j.heads / j.n;
         printf("%-26s rows %3d   %8.1f ns a row and head (%.1f GFLOP/s a thread)\n", name, j.n, s * 1e9, 7 * STATE / s * 1e-9);
     }
+    refill(b);
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
         struct head_job j = { k, b->own, queries[i], 100 };
         snprintf(name, sizeof name, "attn_page %s", k->name);
@@ -226,6 +232,7 @@ static void bench_heads(struct bench *b, const struct cpu_kernels *k) {
         const double s = timed(b, run_attn, &j) / j.heads / j.n / CPU_PAGE;
         printf("%-26s queries %2d %8.2f ns a key and row (%.1f GFLOP/s a thread)\n", name, j.n, s * 1e9, 4 * CALLA_HEAD / s * 1e-9);
     }
+    refill(b);
     for (int i = 0; i < (int)(sizeof row_names / sizeof *row_names); i++) {
         struct head_job j = { k, b->own, i, 200 };
         snprintf(name, sizeof name, "%s %s", row_names[i], k->name);
