@@ -60,6 +60,8 @@ static void run_reference(struct plan *p, bool is_long) {
     golden_layouts(p);
     golden_mtp(p);
     golden_demo(p);
+    golden_drafts(p);
+    golden_refusals(p);
 }
 
 static void run_backend(struct plan *p, bool is_long) {

@@ -1,4 +1,4 @@
-/* inner.c - taps, splits, layouts and the MTP head. */
+/* inner.c - taps, splits and layouts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,71 +155,4 @@ void golden_layouts(struct plan *p) {
         calla_weights_close(&hf);
     }
     calla_weights_close(&mlx);
-}
-
-/* ---- MTP ------------------------------------------------------------------- */
-
-/* Only the reference has the head; a backend's own is compared with it. */
-void golden_mtp(struct plan *p) {
-    if (p->runner != &runner_reference) return;
-    struct json_object *golden = fixture_json(p->data, "tiny_mtp.json"), *top8 = fixture_get(golden, "top8");
-    struct calla_weights *w = open_tiny(p, "hf", 4);
-    const size_t v_n = (size_t)w->shape->n_vocab, d_n = (size_t)w->shape->n_hidden;
-    struct calla_reference_state s, kv;
-    struct calla_err err = { 0 };
-    int n_ids, n_want;
-    int32_t *ids = fixture_ids(fixture_get(golden, "ids"), &n_ids);
-    const int n = n_ids - 1;
-    const int32_t draft = json_object_get_int(fixture_get(golden, "draft"));
-    float *hidden = fixture_alloc((size_t)n * d_n, sizeof *hidden), *m = fixture_alloc((size_t)n * d_n, sizeof *m);
-    float *logits = fixture_alloc((size_t)(n + 1) * v_n, sizeof *logits), *parts = fixture_alloc((size_t)n * v_n, sizeof *parts);
-
-    if (calla_reference_state_init(&s, w, n, &err) != 0 || calla_reference_mtp_state_init(&kv, w, n + 1, &err) != 0 ||
-        calla_reference_forward(w, &s, ids, n, NULL, hidden, NULL, &err) != 0 ||
-        calla_reference_mtp(w, &kv, hidden, ids + 1, n, logits, m, &err) != 0 ||
-        calla_reference_mtp(w, &kv, m + (size_t)(n - 1) * d_n, &draft, 1, logits + (size_t)n * v_n, NULL, &err) != 0)
-        fixture_die("%s", err.message);
-    double top = 0.0, last = 0.0;
-    int n_clear = 0, n_equal = 0;
-    for (int t = 0; t < n; t++) {
-        const float *row = logits + (size_t)t * v_n;
-        struct json_object *list = json_object_array_get_idx(top8, (size_t)t);
-        double value[8];
-        int id[8], best = 0;
-        for (size_t i = 0; i < 8; i++) {
-            id[i] = json_object_get_int(json_object_array_get_idx(json_object_array_get_idx(list, i), 0));
-            value[i] = json_object_get_double(json_object_array_get_idx(json_object_array_get_idx(list, i), 1));
-            top = fmax(top, fabs(value[i] - (double)row[id[i]]));
-        }
-        for (int i = 1; i < 1024; i++)
-            if (row[i] > row[best]) best = i;
-        if (value[0] - value[1] > 1e-3) {
-            n_clear++;
-            n_equal += best == id[0];
-        }
-    }
-    const char *const keys[2] = { "last_logits", "second_logits" };
-    for (int k = 0; k < 2; k++) {
-        float *want = fixture_floats(fixture_get(golden, keys[k]), &n_want);
-        for (int i = 0; i < n_want; i++) last = fmax(last, fabs((double)want[i] - (double)logits[(size_t)(n - 1 + k) * v_n + (size_t)i]));
-        free(want);
-    }
-    check(p, n_equal == n_clear && last <= p->runner->last_row,
-          "MTP: %d of %d clear best ids, last row and second draft within %.1e, top 8 within %.1e", n_equal, n_clear, last, top);
-
-    kv.n_tokens = 0;
-    for (int done = 0, step = 1; done < n; done += step, step = 3 * step < n - done ? 3 * step : n - done)
-        if (calla_reference_mtp(w, &kv, hidden + (size_t)done * d_n, ids + 1 + done, step, parts + (size_t)done * v_n, NULL, &err) != 0)
-            fixture_die("%s", err.message);
-    check(p, memcmp(parts, logits, (size_t)n * v_n * sizeof *parts) == 0, "MTP in parts of 1, 3, 9, ... gives the same bits as at once");
-
-    calla_reference_state_free(&s);
-    calla_reference_state_free(&kv);
-    calla_weights_close(&w);
-    free(ids);
-    free(hidden);
-    free(m);
-    free(logits);
-    free(parts);
-    json_object_put(golden);
 }

@@ -31,7 +31,7 @@ def copy_tree(build, copy):
         shutil.copytree(d, f"{copy}/{d}", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2("Makefile", copy)
     for d in ("src", "tests/golden"):       # what is built already, with its times: only what changes is compiled
-        if os.path.isdir(f"{build}/{d}"): shutil.copytree(f"{build}/{d}", f"{copy}/build/{d}")
+        if build == "build" and os.path.isdir(f"{build}/{d}"): shutil.copytree(f"{build}/{d}", f"{copy}/build/{d}")
 
 
 def make(copy):

@@ -49,7 +49,9 @@ void golden_long(struct plan *p);      /* 8,192 ids                             
 void golden_taps(struct plan *p);
 void golden_splits(struct plan *p);    /* one call = many calls                      */
 void golden_layouts(struct plan *p);   /* both layouts hold the same weights         */
-void golden_mtp(struct plan *p);
+void golden_mtp(struct plan *p);       /* reference only: no backend has the head yet */
+void golden_drafts(struct plan *p);    /* what the demo's trained head drafts        */
+void golden_refusals(struct plan *p);
 void golden_demo(struct plan *p);
 
 #endif
