@@ -103,7 +103,8 @@ struct calla_weights {
 struct calla_weights_options {
     int  quantise_bits;           /* 4: matrices of a bf16 checkpoint read as Q4 (router and shared gate
                                    * Q8), as the published one; 0: as they are stored */
-    bool check_values;            /* read every scale, bias and vector and refuse what is not finite */
+    bool check_values;            /* read every scale, bias and unquantised weight and refuse what is not
+                                   * finite (vectors always are): an eighth of a 4-bit file, all of a bf16 one */
     void (*log)(void *user, const char *line); /* warnings; may be NULL      */
     void *user;
 };
