@@ -1,9 +1,10 @@
 /* golden.c - a forward pass against Hugging Face's values.
  *
  * quick: tiny in both layouts, taps, splits, MTP, demo.  long: 8,192 ids, and
- * the long prompts of the Hugging Face layout.
+ * the long prompts of the Hugging Face layout.  short: what a sanitized build
+ * has the time for.
  *
- * usage: golden quick|long [--backend reference|cpu] [--data DIR] [--work DIR] [--demo DIR] [--stop]
+ * usage: golden quick|long|short [--backend reference|cpu] [--data DIR] [--work DIR] [--demo DIR] [--stop]
  *        golden unpack SRC DST     a checkpoint folder with its .zst files decompressed */
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,14 +79,23 @@ static void run_backend(struct plan *p, bool is_long) {
     golden_demo(p);
 }
 
+static void run_short(struct plan *p) {
+    golden_tiny_short(p);
+    golden_taps(p);
+    if (p->runner != &runner_reference) return;
+    golden_mtp(p);
+    golden_refusals(p);
+}
+
 int main(int argc, char **argv) {
     struct plan p = { .data = "tests/golden/data", .work = "build/golden", .demo = "models/demo", .runner = &runner_reference };
     if (argc == 4 && strcmp(argv[1], "unpack") == 0) {
         fixture_unpack(argv[2], argv[3]);
         return 0;
     }
-    if (argc < 2 || (strcmp(argv[1], "quick") != 0 && strcmp(argv[1], "long") != 0)) fixture_die("usage: golden quick|long ...");
-    const bool is_long = strcmp(argv[1], "long") == 0;
+    if (argc < 2 || (strcmp(argv[1], "quick") != 0 && strcmp(argv[1], "long") != 0 && strcmp(argv[1], "short") != 0))
+        fixture_die("usage: golden quick|long|short ...");
+    const bool is_long = strcmp(argv[1], "long") == 0, is_short = strcmp(argv[1], "short") == 0;
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--stop") == 0) { p.stop_at_first = true; continue; }
@@ -97,7 +107,8 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i - 1], "--backend") == 0 && strcmp(value, "cpu") == 0) p.runner = &runner_cpu;
         else fixture_die("unknown: %s %s", argv[i - 1], value);
     }
-    if (p.runner == &runner_reference) run_reference(&p, is_long);
+    if (is_short) run_short(&p);
+    else if (p.runner == &runner_reference) run_reference(&p, is_long);
     else run_backend(&p, is_long);
     finish(&p);
 }

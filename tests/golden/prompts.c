@@ -154,6 +154,15 @@ void golden_tiny(struct plan *p) {
     calla_weights_close(&w);
 }
 
+void golden_tiny_short(struct plan *p) {
+    struct calla_weights *w = open_tiny(p, "mlx", 0);
+    run_tiny(p, "tiny mlx", w, 1, 65, 2);
+    calla_weights_close(&w);
+    w = open_tiny(p, "hf", 4);
+    run_tiny(p, "tiny hf, quantised", w, 1, 63, 0);
+    calla_weights_close(&w);
+}
+
 void golden_tiny_long(struct plan *p) {
     struct calla_weights *w = open_tiny(p, "hf", 4);
     run_tiny(p, "tiny hf, quantised", w, 300, 2100, 2100);
