@@ -10,6 +10,7 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <event2/listener.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct conn;
 struct conns {
     struct conn *list;
     int    n;
+    unsigned n_opened;
     size_t held_bytes;              /* of requests that are not read yet              */
     size_t max_body_bytes;
     struct evconnlistener *listener;/* paused while there are too many connections    */
@@ -27,6 +29,8 @@ struct conns {
 struct bufferevent *conn_open(struct event_base *base, void *conns);
 /* Once a second: forgets closed connections, ends those that are too slow. */
 void conns_sweep(struct conns *c);
+/* Is there a reply that has not left yet? */
+bool conns_unsent(const struct conns *c);
 void conns_free(struct conns *c);
 
 /* The request has arrived and is being answered: nothing more is expected. */

@@ -14,9 +14,10 @@ enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_FAILED };
 enum {
     SERVER_IDLE_S = 75,             /* a silent kept connection is closed              */
     SERVER_WRITE_S = 30,            /* a client that takes nothing for so long is gone */
-    SERVER_PING_S = 4,              /* silence in a stream before a comment; with the tick below 5 s */
+    SERVER_PING_S = 3,              /* silence in a stream before a comment; a tick later at most */
     SERVER_DRAIN_S = 10,            /* running answers may end after SIGTERM           */
     SERVER_UNSENT_BYTES = 4 << 20,  /* a stream's bytes that the client has not taken  */
+    SERVER_REPLY_BYTES = 256 << 20, /* a whole answer; logprobs of a long prompt are large */
     SERVER_HEADER_BYTES = 64 << 10,
     SERVER_BODY_BYTES = 64 << 20
 };

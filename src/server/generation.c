@@ -76,7 +76,7 @@ static void finish(struct generation *g) {
     g->api->end(g);
     if (g->out.failed) {
         calla_buf_clear(&g->out);
-        fail(g, NULL, &(struct calla_err){ CALLA_ERR_MEMORY, "no memory for the answer" });
+        fail(g, NULL, &(struct calla_err){ CALLA_ERR_MEMORY, "the answer is larger than the server keeps; ask for fewer logprobs" });
         return;
     }
     if (g->streaming) {
@@ -117,15 +117,17 @@ static void start_stream(struct generation *g) {
     g->sent_ns = calla_now_ns();
 }
 
-/* Sends what there is; false when the client does not read. */
-static bool flush(struct generation *g) {
+/* Sends what there is, or ends a client that does not read. */
+static void flush(struct generation *g) {
     struct evhttp_connection *evcon = evhttp_request_get_connection(g->req);
-    if (!g->streaming || g->out.n == 0 || evcon == NULL) return true;
+    if (!g->streaming || g->out.n == 0 || evcon == NULL) return;
     struct bufferevent *bev = evhttp_connection_get_bufferevent(evcon);
+    /* Before, not after: a single chunk may be as large as it is. */
+    if (evbuffer_get_length(bufferevent_get_output(bev)) > SERVER_UNSENT_BYTES) {
+        shutdown(bufferevent_getfd(bev), SHUT_RDWR);     /* on_close follows */
+        return;
+    }
     send_out(g);
-    if (evbuffer_get_length(bufferevent_get_output(bev)) <= SERVER_UNSENT_BYTES) return true;
-    shutdown(bufferevent_getfd(bev), SHUT_RDWR);     /* on_close follows */
-    return false;
 }
 
 /* ---- events ------------------------------------------------------------------------ */
@@ -315,7 +317,7 @@ void generation_new(struct server *s, struct evhttp_request *req, const struct a
         http_error(s, req, 500, NULL, NULL, "no memory for a request");
         return;
     }
-    *g = (struct generation){ .s = s, .req = req, .api = api, .job = { .run = run_job, .done = on_prepared }, .n_top_logprobs = -1,
+    *g = (struct generation){ .s = s, .req = req, .api = api, .job = { .run = run_job, .done = on_prepared }, .n_top_logprobs = -1, .out.limit = SERVER_REPLY_BYTES,
                               .created = (int64_t)time(NULL), .next = s->live };
     if (getentropy(random, sizeof random) != 0) memcpy(random, &g->created, sizeof g->created);
     for (size_t i = 0; i < sizeof random; i++) snprintf(g->id + 2 * i, 3, "%02x", (unsigned)random[i]);

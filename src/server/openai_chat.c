@@ -140,7 +140,7 @@ static void chunk(struct chat_choice *cc, const struct calla_buf *delta, const c
     print_logprobs(&json, cc);
     if (finish != NULL) calla_buf_fmt(&json, ",\"finish_reason\":\"%s\"}]", finish);
     else calla_buf_str(&json, ",\"finish_reason\":null}]");
-    if (finish != NULL && !g->params.include_usage && g->n_choices == 1) {
+    if (finish != NULL && !g->params.include_usage && g->n_ended == g->n_choices) {
         calla_buf_char(&json, ',');
         openai_timings(&json, g);
     }
@@ -243,6 +243,7 @@ static int begin(struct generation *g, struct calla_err *err) {
                                                   .thinking = render->thinking && render->add_generation_prompt && !render->open_last };
         cc->c = &g->choices[i];
         cc->stop.strings = &g->params.stop;
+        cc->logprobs.limit = SERVER_REPLY_BYTES;
         rc = calla_answer_new(&cc->answer, g->s->tokenizer, &opt, err);
         if (rc == 0 && g->params.stream) chunk(cc, &role, NULL);
     }

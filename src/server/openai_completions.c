@@ -188,7 +188,7 @@ static void chunk(struct choice *c, const char *finish) {
     calla_buf_str(&json, ",\"choices\":[");
     print_choice(&json, c, finish);
     calla_buf_char(&json, ']');
-    if (finish != NULL && !g->params.include_usage && g->n_choices == 1) {
+    if (finish != NULL && !g->params.include_usage && g->n_ended == g->n_choices) {
         calla_buf_char(&json, ',');
         openai_timings(&json, g);
     }
@@ -222,6 +222,7 @@ static int begin(struct generation *g, struct calla_err *err) {
         struct text_choice *tc = &data->choices[i];
         const struct prompt *p = g->choices[i].prompt;
         tc->stop.strings = &g->params.stop;
+        tc->top.limit = SERVER_REPLY_BYTES;
         if (!data->echo) continue;
         for (int k = 0; k < p->n_ids; k++) add_text(&g->choices[i], tc, p->ids[k], true);
         calla_detokenizer_finish(&tc->detok, &tc->text);

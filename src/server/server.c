@@ -23,6 +23,8 @@
 #include "calla_test.h"
 #endif
 
+static const uint64_t DRAINED_NS = 2000000000;   /* for the last bytes to leave       */
+
 /* ---- loading -------------------------------------------------------------------- */
 
 static int load_model(struct server *s, struct calla_err *err) {
@@ -65,7 +67,8 @@ static void leave(struct server *s, int rc) {
 }
 
 static void end_if_drained(struct server *s) {
-    if (s->draining && s->live == NULL) leave(s, 0);
+    if (!s->draining || s->live != NULL) return;
+    if (!conns_unsent(&s->conns) || calla_now_ns() >= s->drain_end_ns + DRAINED_NS) leave(s, 0);
 }
 
 static void on_wake(evutil_socket_t fd, short what, void *arg) {
@@ -107,6 +110,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg) {
     s->drain_end_ns = s->draining ? now : now + (uint64_t)SERVER_DRAIN_S * 1000000000;
     if (s->draining) generations_cancel(s);
     s->draining = true;
+    event_add(s->tick, &(struct timeval){ 0, 20000 });   /* looks often whether all is done */
     end_if_drained(s);
 }
 

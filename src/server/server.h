@@ -1,8 +1,8 @@
 /* server.h - one model behind HTTP.
  *
- * One thread runs the event loop and owns every connection and all text; a
- * second one loads the model while the first already answers 503; the engine
- * has its own.  They meet in calla_request (events, cancel) and in `wake`. */
+ * One thread runs the event loop and owns every connection and all text; others
+ * load the model while the first already answers 503 and read big bodies; the
+ * engine has its own.  They meet in calla_request, worker.h and the event `wake`. */
 #ifndef CALLA_SERVER_SERVER_H
 #define CALLA_SERVER_SERVER_H
 
