@@ -47,7 +47,7 @@ struct server {
     char fingerprint[64];
     bool guarded_by_host;               /* bound to loopback without a key: Host is checked */
     bool draining;
-    uint64_t drain_end_ns;
+    uint64_t drain_end_ns, failed_ns;   /* when answers are cut; when the engine was seen failed, or 0 */
     struct generation *live;            /* answers in progress                            */
     int rc;                             /* why the loop ended                             */
     struct calla_err err;

@@ -23,7 +23,8 @@
 #include "calla_test.h"
 #endif
 
-static const uint64_t DRAINED_NS = 2000000000;   /* for the last bytes to leave       */
+static const uint64_t DRAINED_NS = 2000000000;   /* for the last bytes to leave          */
+static const uint64_t FAILED_NS = 2000000000;    /* of 503 after a fault, before the end */
 
 /* ---- loading -------------------------------------------------------------------- */
 
@@ -89,6 +90,20 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     end_if_drained(s);
 }
 
+/* A device that faulted is dead, and so is a process that holds it: it says so for a moment, then ends for its
+ * supervisor to start another. */
+static void end_if_failed(struct server *s) {
+    struct calla_engine_status st;
+    if (!s->was_ready) return;
+    calla_engine_status(s->engine, &st);
+    if (!st.failed) return;
+    const uint64_t now = calla_now_ns();
+    if (s->failed_ns == 0) s->failed_ns = now;
+    if (now - s->failed_ns < FAILED_NS || s->live != NULL) return;
+    calla_fail(&s->err, CALLA_ERR_DEVICE, "the device has failed; nothing more runs on it");
+    leave(s, CALLA_ERR_DEVICE);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg) {
     struct server *s = arg;
     (void)fd;
@@ -97,6 +112,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg) {
     generations_tick(s);
     if (s->draining && calla_now_ns() >= s->drain_end_ns) generations_cancel(s);
     end_if_drained(s);
+    end_if_failed(s);
 }
 
 /* The first signal lets answers end, a second one cuts them. */

@@ -14,7 +14,7 @@ def ids_of(texts, model=DEMO):
 
 class Server:
     """calla-test serve on a free port; script: for each request that will be submitted, a text, ids, or an object of calla_test.h."""
-    def __init__(self, *args, model=DEMO, script=(), ctx=4096, wait=True, env=None):
+    def __init__(self, *args, model=DEMO, script=(), ctx=4096, wait=True, code=0):
         texts = [s["text"] if isinstance(s, dict) else s for s in script if isinstance(s, str) or (isinstance(s, dict) and "text" in s)]
         made = iter(ids_of(texts, model) if texts else [])
         self.file = tempfile.NamedTemporaryFile("w", suffix=".jsonl")
@@ -25,8 +25,8 @@ class Server:
         self.file.flush()
         command = [f"{BUILD}/calla-test", "serve", "--model", model, "--port", "0", *(["--ctx", str(ctx)] if ctx else []), *args]
         self.err = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(command + (["--script", self.file.name] if script else []), stdout=subprocess.PIPE, stderr=self.err, text=True,
-                                        env={**os.environ, **(env or {})})
+        self.process = subprocess.Popen(command + (["--script", self.file.name] if script else []), stdout=subprocess.PIPE, stderr=self.err, text=True)
+        self.code = code                 # that it must end with
         line = self.process.stdout.readline()
         m = re.match(r"listening on http://(\S+):(\d+)$", line.strip())
         if not m: raise RuntimeError(f"the server said {line!r} and {self.stderr()!r}")
@@ -35,8 +35,8 @@ class Server:
         if wait: self.ready()
     def __enter__(self): return self
     def __exit__(self, *_):
-        code = self.stop()
-        if code != 0 and _[0] is None: raise AssertionError(f"the server ended with {code}: {self.stderr()[-3000:]}")
+        code = self.process.wait(30) if self.code else self.stop()
+        if code != self.code and _[0] is None: raise AssertionError(f"the server ended with {code}: {self.stderr()[-3000:]}")
     def stderr(self):
         self.err.seek(0)
         return self.err.read()
@@ -135,6 +135,8 @@ def run(tests):
         begin = time.time()
         try:
             why = t()
+            took = time.time() - begin
+            if os.environ.get("VERBOSE"): print(f"{t.__name__} {took:.1f} s")
             if isinstance(why, str) and why.startswith("skip"): skipped += 1; print(f"{t.__name__}: {why}")
             else: passed += 1
         except Exception as e:

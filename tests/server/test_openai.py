@@ -65,7 +65,7 @@ def test_errors_are_the_sdks_classes():
         except openai.NotFoundError as e: assert e.body["code"] == "model_not_found"
 
 def test_an_error_in_a_stream_is_raised():
-    with Server(script=[{"text": "</think>\n\none two three four" + END, "fail_after": 4}]) as s:
+    with Server(code=1, script=[{"text": "</think>\n\none two three four" + END, "fail_after": 4}]) as s:
         try:
             for _ in client(s).chat.completions.create(model="any", messages=[{"role": "user", "content": "x"}], stream=True): pass
             assert False
