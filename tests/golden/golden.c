@@ -1,8 +1,7 @@
 /* golden.c - a forward pass against Hugging Face's values.
  *
- * quick: tiny in both layouts, taps, splits, MTP, demo.  long: 8,192 ids, and
- * the long prompts of the Hugging Face layout.  short: what a sanitized build
- * has the time for.
+ * quick: tiny in both layouts, taps, splits, MTP, demo.  long: 2,100 and 8,192
+ * ids.  short: what a sanitized build has the time for.
  *
  * usage: golden quick|long|short [--backend reference|cpu] [--data DIR] [--work DIR] [--demo DIR] [--stop]
  *        golden unpack SRC DST     a checkpoint folder with its .zst files decompressed */

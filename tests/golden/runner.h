@@ -45,7 +45,7 @@ struct calla_weights *open_tiny(const struct plan *p, const char *layout, int qu
 
 void golden_tiny(struct plan *p);      /* prompts and greedy ids, both layouts       */
 void golden_tiny_short(struct plan *p); /* both layouts, up to 65 ids                */
-void golden_tiny_long(struct plan *p); /* the Hugging Face layout, 2,100 ids         */
+void golden_tiny_long(struct plan *p); /* 2,100 ids                                  */
 void golden_long(struct plan *p);      /* 8,192 ids                                  */
 void golden_taps(struct plan *p);
 void golden_splits(struct plan *p);    /* one call = many calls                      */

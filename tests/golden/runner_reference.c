@@ -33,7 +33,8 @@ static void feed(void *user, const int32_t *ids, int n, float *logits, const str
 }
 
 /* Both sides are fp32: Hugging Face's sums are f32 in blocks, ours f64.  Three
- * independent fp32 and fp64 implementations differ by 8e-6 in a last row. */
+ * independent fp32 and fp64 implementations differ by 8e-6 in a last row.
+ * Its rotation angles are f32, ours f64: 9e-5 after 8,192 ids. */
 const struct runner runner_reference = {
     .name = "reference", .open = open_run, .close = close_run, .restart = restart, .feed = feed,
-    .last_row = 1e-4, .last_row_demo = 1e-4, .last_row_long = 1e-4, .best_share = 1.0, .tap = 1e-5 };
+    .last_row = 1e-4, .last_row_demo = 1e-4, .last_row_long = 2e-4, .best_share = 1.0, .tap = 1e-5 };
