@@ -62,7 +62,7 @@ def echoing(n_bytes):
 
 def UR46_a_client_that_never_reads_is_ended():
     """Less than the limit waits for it, but nothing is taken for 30 s."""
-    with Server() as s:
+    with Server(script=[{"ids": [5] * 1000, "decode_delay_ms": 100}] * 8) as s:
         before = rss_mb(s)
         c = deaf(s, "/v1/completions", {**echoing(3_800_000), "stream": True})
         took = seconds_of_work(s, 120)
