@@ -16,7 +16,7 @@ static const struct cli_option options[] = {
     { "tokenizer", "FILE", "a tokenizer.json, plain or .zst", CLI_STRING, AT(tokenizer), 0, 0, " tokenize render synth " },
     { "in", "DIR", "checkpoint to read", CLI_STRING, AT(in), 0, 0, " convert " },
     { "out", "DIR", "folder to write; made if missing", CLI_STRING, AT(out), 0, 0, " convert synth " },
-    { "shape", "NAME", "tiny or full", CLI_STRING, AT(shape), 0, 0, " synth " },
+    { "shape", "NAME", "tiny, demo or full", CLI_STRING, AT(shape), 0, 0, " synth " },
     { "layout", "NAME", "mlx (4 bit) or hf (bf16); default mlx", CLI_STRING, AT(layout), 0, 0, " synth " },
     { "layers", "N", "fewer layers than the shape has, a multiple of 4", CLI_INT, AT(layers), 4, 1000, " synth " },
     { "bits", "N", "bits of a quantised weight: 4", CLI_INT, AT(bits), 4, 4, " convert " },
