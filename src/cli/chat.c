@@ -132,9 +132,11 @@ static int read_character(EditLine *el, wchar_t *out) {
     (void)el;
     for (;;) {
         char byte;
+        if (!cli_wait_input(STDIN_FILENO)) return -1;
         const ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !cli_interrupt_pending()) continue;
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return (int)n;
+        if (byte == 0) return 0;                        /* a Ctrl-D typed before the editor had the terminal */
         const size_t used = mbrtowc(out, &byte, 1, &state);
         if (used == (size_t)-2) continue;               /* more bytes of the character      */
         if (used == (size_t)-1) *out = L'?';

@@ -1,5 +1,8 @@
 #include "cli/turn.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,25 +13,42 @@
 
 /* ---- Ctrl-C --------------------------------------------------------------------- */
 
-static volatile sig_atomic_t interrupted;   /* the one thing a signal handler can reach */
+static volatile sig_atomic_t interrupted;   /* these two are all that a signal handler can reach */
+static int wake[2] = { -1, -1 };
 
 static void on_interrupt(int signal_number) {
+    const int saved = errno;
     (void)signal_number;
     interrupted = 1;
+    if (write(wake[1], "", 1) < 0) { /* full: somebody is woken already */ }
+    errno = saved;
 }
 
+/* A flag alone is lost between its test and the read that follows, or when the
+ * signal comes to another thread; a pipe that is polled beside the terminal is not. */
 void cli_interrupt_install(void) {
     struct sigaction a = { .sa_handler = on_interrupt };
+    if (wake[0] < 0 && pipe(wake) == 0)
+        for (int i = 0; i < 2; i++) fcntl(wake[i], F_SETFL, O_NONBLOCK);
     sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);             /* without SA_RESTART: it also ends a read */
+    sigaction(SIGINT, &a, NULL);
 }
 
-bool cli_interrupt_pending(void) { return interrupted != 0; }
-
 bool cli_interrupt_taken(void) {
+    char bytes[64];
     const bool was = interrupted != 0;
+    while (read(wake[0], bytes, sizeof bytes) > 0) { }
     interrupted = 0;
     return was;
+}
+
+bool cli_wait_input(int fd) {
+    struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = wake[0], .events = POLLIN } };
+    while (interrupted == 0) {
+        if (poll(p, 2, -1) < 0 && errno != EINTR) return true;    /* let the read say what is wrong */
+        if (interrupted == 0 && p[0].revents != 0) return true;
+    }
+    return false;
 }
 
 /* ---- prompts ----------------------------------------------------------------------- */

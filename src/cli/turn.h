@@ -32,10 +32,9 @@ int  cli_turn_run(struct cli_turn *t, const struct cli_model *m, struct calla_en
 /* "stop", "length", "tool_calls", "cancelled" or "error". */
 const char *cli_turn_finish(const struct cli_turn *t);
 
-/* Ctrl-C from now on stops the answer.  pending: it was pressed; taken: and is
- * now forgotten. */
+/* Ctrl-C from now on stops the answer.  taken: it was pressed, and is now forgotten. */
 void cli_interrupt_install(void);
-bool cli_interrupt_pending(void);
+bool cli_wait_input(int fd);              /* false: Ctrl-C came first, and is still to be taken */
 bool cli_interrupt_taken(void);
 
 #endif
