@@ -9,9 +9,9 @@
 
 struct cli_options {
     const char *command;
-    const char *model, *tokenizer, *in, *out, *shape, *layout, *prompt, *backend, *mode, *host, *api_key, *cors;
+    const char *model, *tokenizer, *in, *out, *shape, *layout, *prompt, *backend, *mode, *host, *api_key, *cors, *against;
     const char *script;             /* test build only                              */
-    int   layers, ctx, n, top, port, threads, rows, bits, reps, queue;
+    int   layers, ctx, n, top, port, threads, rows, bits, reps, queue, items;
     int   n_prompt[16], n_gen[16], depth[16], n_rows[16];   /* lists, ended by -1   */
     long long seed;                 /* -1: not given                                */
     float temperature, top_p, min_p; int top_k;             /* negative: not given  */
@@ -53,5 +53,6 @@ int cmd_run(const struct cli_options *o);
 int cmd_chat(const struct cli_options *o);
 int cmd_serve(const struct cli_options *o);
 int cmd_bench(const struct cli_options *o);
+int cmd_eval(const struct cli_options *o);
 
 #endif

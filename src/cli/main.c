@@ -14,6 +14,7 @@ static const struct cli_command commands[] = {
     { "serve", "the model behind HTTP, for OpenAI clients", cmd_serve },
     { "bench", "tokens a second", cmd_bench },
     { "logits", "the best logits at every position of given ids", cmd_logits },
+    { "eval", "perplexity, accuracy on a held-out set, agreement with another run", cmd_eval },
     { "synth", "writes a random checkpoint", cmd_synth },
     { "convert", "an original bf16 checkpoint to 4 bits, once", cmd_convert },
     { NULL, NULL, NULL }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define AT(field) offsetof(struct cli_options, field)
-#define RUNS " run chat serve bench logits "
+#define RUNS " run chat serve bench logits eval "
 
 static const struct cli_option options[] = {
     { "model", "DIR", "folder of the checkpoint", CLI_STRING, AT(model), 0, 0,
@@ -16,6 +16,10 @@ static const struct cli_option options[] = {
     { "tokenizer", "FILE", "a tokenizer.json, plain or .zst", CLI_STRING, AT(tokenizer), 0, 0, " tokenize render synth " },
     { "in", "DIR", "checkpoint to read", CLI_STRING, AT(in), 0, 0, " convert " },
     { "out", "DIR", "folder to write; made if missing", CLI_STRING, AT(out), 0, 0, " convert synth " },
+    { "in", "FILE", "a text, or JSON lines with items of tasks", CLI_STRING, AT(in), 0, 0, " eval " },
+    { "out", "FILE", "where the logits of texts go, for --against", CLI_STRING, AT(out), 0, 0, " eval " },
+    { "against", "FILE", "logits of another run, as --out writes them", CLI_STRING, AT(against), 0, 0, " eval " },
+    { "items", "N", "most items of a task; default all", CLI_INT, AT(items), 1, 1e9, " eval " },
     { "shape", "NAME", "tiny, demo or full", CLI_STRING, AT(shape), 0, 0, " synth " },
     { "layout", "NAME", "mlx (4 bit) or hf (bf16); default mlx", CLI_STRING, AT(layout), 0, 0, " synth " },
     { "layers", "N", "fewer layers than the shape has, a multiple of 4", CLI_INT, AT(layers), 4, 1000, " synth " },
@@ -35,9 +39,9 @@ static const struct cli_option options[] = {
     { "top-p", "P", "default as above; 1: off", CLI_FLOAT, AT(top_p), 0, 1, " run chat " },
     { "min-p", "P", "default 0: off", CLI_FLOAT, AT(min_p), 0, 1, " run chat " },
     { "json", NULL, "one JSON object on stdout", CLI_FLAG, AT(json), 0, 0, " run inspect " },
-    { "jsonl", NULL, "a JSON value a line", CLI_FLAG, AT(jsonl), 0, 0, " tokenize render parse bench " },
+    { "jsonl", NULL, "a JSON value a line", CLI_FLAG, AT(jsonl), 0, 0, " tokenize render parse bench eval " },
     { "served", NULL, "normalise the request first, as the server does", CLI_FLAG, AT(served), 0, 0, " render " },
-    { "top", "K", "best ids of each position; default 8", CLI_INT, AT(top), 1, 4096, " logits " },
+    { "top", "K", "best ids of each position; default 8", CLI_INT, AT(top), 1, 4096, " logits eval " },
     { "mode", "NAME", "prefill (many rows a step) or decode (one); default prefill", CLI_STRING, AT(mode), 0, 0, " logits " },
     { "host", "A", "address to listen on; default 127.0.0.1", CLI_STRING, AT(host), 0, 0, " serve " },
     { "port", "N", "default 8080; 0: any free one", CLI_INT, AT(port), 0, 65535, " serve " },
