@@ -92,8 +92,9 @@ test-all:
 	@$(PYTHON) tests/run.py --build $O all
 
 .SECONDARY:
-.PHONY: test-build
+.PHONY: test-build unit-build
 test-build: all $(UNITS) $(TEST_PROGRAMS)
+unit-build: $(UNITS)
 
 clean:
 	rm -rf build
