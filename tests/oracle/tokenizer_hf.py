@@ -132,7 +132,8 @@ def check_opaque(count, build, name, path, plain, added, strings, n):
             at = b
         count.check(g["ids"] == want, f"{name} opaque {o}: {t!a}: {g['ids']} is not {want}")
         count.check(g["text"] == back, f"{name} detokenized: {t!a}: {g['text']!a}")
-    count.check(len(got) == n and n_closed > n // 20, f"{name}: {len(got)} of {n} answers, spans decided {n_closed}")
+    count.check(len(got) == n and (n < 100 or n_closed > n // 20),   # a score of strings may hold none by chance
+                f"{name}: {len(got)} of {n} answers, spans decided {n_closed}")
 
 def load(path):
     if path.endswith(".zst"): return subprocess.run(["zstd", "-dcq", path], stdout=subprocess.PIPE, check=True).stdout.decode()
