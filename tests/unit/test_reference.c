@@ -17,7 +17,7 @@ enum { CAP = 512 };
 static struct json_object *vectors;
 
 static struct json_object *field(const char *name, const char *key) {
-    struct json_object *v, *x;
+    struct json_object *v = NULL, *x = NULL;
     if (!json_object_object_get_ex(vectors, name, &v) || !json_object_object_get_ex(v, key, &x)) fail_msg("no %s.%s", name, key);
     return x;
 }
