@@ -1,10 +1,11 @@
 """The gated delta rule in chunks of 64 (docs/model.md, "Gated DeltaNet"), with its own backward pass."""
 import torch
+from torch import library
 
 CHUNK = 64
 
 
-@torch.library.custom_op("demo::tri_inv", mutates_args=())
+@library.custom_op("demo::tri_inv", mutates_args=())
 def tri_inv(a: torch.Tensor) -> torch.Tensor:
     """(I + a)^-1 for strictly lower a [..., 64, 64]: 16-blocks by a finite product, then 2x2 merges."""
     n = a.shape[-1]
@@ -40,7 +41,7 @@ def _tri_back(ctx, g):
 tri_inv.register_autograd(_tri_back, setup_context=_tri_setup)
 
 
-@torch.library.custom_op("demo::scan", mutates_args=())
+@library.custom_op("demo::scan", mutates_args=())
 def scan(d: torch.Tensor, p: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """States before every chunk: s[0] = 0, s[c+1] = d[c] s[c] + p[c] s[c] + b[c]."""
     s = torch.empty_like(b)
@@ -57,7 +58,7 @@ def _(d, p, b):
     return torch.empty_like(b)
 
 
-@torch.library.custom_op("demo::scan_back", mutates_args=())
+@library.custom_op("demo::scan_back", mutates_args=())
 def scan_back(d: torch.Tensor, p: torch.Tensor, ds: torch.Tensor) -> torch.Tensor:
     """r[c] = gradient of the state after chunk c."""
     r = torch.empty_like(ds)
